@@ -1,4 +1,4 @@
-"""The host's capability: probes, and trainers asked to describe themselves."""
+"""The capability of this host: probes of its hardware, and what its trainers say of themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``python -m training.fleet.capability``."""
+"""Print this host's capability: ``python -m training.fleet.capability``."""
 
 from __future__ import annotations
 

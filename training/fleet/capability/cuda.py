@@ -107,7 +107,8 @@ class TorchDevice(msgspec.Struct, frozen=True):
 
 
 class TorchFacts(msgspec.Struct, frozen=True):
-    """The abilities of torch in one environment, as the child process prints them.
+    """The facts about torch in one environment, as the child process prints them: version, devices and the host's
+    speed.
 
     ``version`` is ``None`` when torch cannot be imported.
     """
@@ -132,7 +133,8 @@ class SystemNvml:
         return ask_nvml(lambda nvml: str(nvml.nvmlSystemGetDriverVersion()))
 
     def memory(self, uuid: str) -> tuple[int, int] | None:
-        """Return (total, free) bytes of the device with torch's ``uuid``; ``None`` when the driver does not know."""
+        """Return (total, free) bytes of the device with torch's ``uuid``; ``None`` when the driver does not report
+        them."""
         # torch drops the prefix; a slice of a partitioned GPU (MIG) is a device too.
         bare = uuid.removeprefix("GPU-").removeprefix("MIG-")
         return ask_nvml(lambda nvml: _memory(nvml, f"GPU-{bare}")) or ask_nvml(
@@ -146,12 +148,13 @@ def _memory(nvml: Any, uuid: str) -> tuple[int, int]:
 
 
 def _cores() -> int:
-    """Count the processor cores that a child would have."""
+    """Return the number of processor cores that a child would have."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _run(command: Sequence[str]) -> str:
-    """Run ``command`` for its standard output; a crash inside CUDA ends only the child."""
+    """Return the standard output of ``command``, run as a child process, so that a crash inside CUDA ends only the
+    child."""
     environment = {
         name: value for name, value in os.environ.items() if not any(word in name.upper() for word in _SECRET_WORDS)
     }
@@ -170,7 +173,7 @@ def _run(command: Sequence[str]) -> str:
 
 
 def installed_torch(python: Path) -> str | None:
-    """Read the version of torch that ``python`` would import; ``None`` if not found."""
+    """Return the version of torch that ``python`` would import; ``None`` if not found."""
     if python == Path(sys.executable):
         return version("torch")
     prefix = python.parent.parent
@@ -179,7 +182,8 @@ def installed_torch(python: Path) -> str | None:
 
 @dataclass
 class CudaProbe:
-    """The probe for one interpreter; it caches the torch answer until torch or the driver changes."""
+    """The probe for one interpreter; it caches the facts about torch until torch, the driver, the visible GPUs or the
+    cores change."""
 
     python: Path
     nvml: SystemNvml = field(default_factory=SystemNvml)
@@ -192,7 +196,8 @@ class CudaProbe:
     _kept: tuple[dict[str, Any], TorchFacts, float] | None = None
 
     def facts(self) -> TorchFacts:
-        """Return the devices that torch can use, with their present memory from the driver."""
+        """Return the facts about torch: the devices that it can use, with their present memory from the driver, and the
+        host's speed."""
         known = self._known()
         return replace(known, devices=tuple(self._refreshed(device) for device in known.devices))
 
@@ -225,7 +230,8 @@ class CudaProbe:
     def _doubtful(self, facts: TorchFacts) -> bool:
         """Return True for an answer that should not be stored for long.
 
-        No GPU although a driver answers, no version to key by, or a speed that could not be measured this time.
+        Such an answer has no GPU although a driver answers, comes from a torch of unknown version, or lacks the host's
+        speed.
         """
         key_is_weak = self.installed(self.python) is None
         unmeasured = facts.version is None or "failed" in (facts.calibration or {})
@@ -246,7 +252,7 @@ class CudaProbe:
 
 
 def default_cache_file(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """Return where the answer is kept between starts; ``None`` for an account without a home."""
+    """Return the path at which the facts are kept between starts; ``None`` for an account without a home."""
     if base := environ.get("XDG_CACHE_HOME") or environ.get("LOCALAPPDATA"):
         return Path(base) / "cis490" / "capability.json"
     try:
@@ -264,7 +270,7 @@ def _read_cache(path: Path | None, key: Mapping[str, Any]) -> TorchFacts | None:
 
 
 def _write_cache(path: Path | None, key: dict[str, Any], facts: TorchFacts) -> None:
-    """Write the cache if possible: otherwise the next start asks again."""
+    """Write the facts to the cache file if possible; otherwise the next start of the worker asks again."""
     if path is not None:
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)

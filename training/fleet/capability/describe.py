@@ -1,8 +1,8 @@
 """Ask a trainer through ``--describe`` which hyperparameters it takes.
 
-The fleet never imports a trainer. It starts one with ``--describe`` and reads the JSON that it prints (the format is
-in ``docs/trainer-contract.md``), so a manifest's hyper keys are checked against the flags that really exist, on a
-machine that may have neither torch nor NumPy.
+The fleet does not import the trainer for that. It starts the trainer with ``--describe`` and reads the JSON that the
+trainer prints (the format is in ``docs/trainer-contract.md``). So a manifest's hyper keys are checked against the flags
+that really exist, on a machine that may have neither torch nor NumPy.
 """
 
 from __future__ import annotations
@@ -55,10 +55,11 @@ class DescribeError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HyperFlag(Flag):
-    """One hyperparameter as a manifest may set it."""
+    """A trainer's flag as a hyperparameter, which checks the value that a manifest sets."""
 
     def coerce(self, value: object) -> HyperValue:
-        """Convert ``value`` to the flag's type, so that 1 and 1.0 are one value; else ValueError with a sentence."""
+        """Return ``value`` converted to the flag's type, so that 1 and 1.0 are one value. Raises ValueError, whose text
+        is a sentence, if it is not permitted."""
         match self.type, value:
             case (FlagType.BOOL, bool()):
                 return value
@@ -116,7 +117,7 @@ Describer = Callable[[Sequence[str]], Description]  # asks a command for its des
 
 
 def describe_command(program: str) -> tuple[str, ...]:
-    """Return the command that asks one of our own trainers."""
+    """Return the command that asks a built-in trainer's program for its description."""
     return (sys.executable, "-m", program, "--describe")
 
 
@@ -143,7 +144,8 @@ class ProcessDescriber:
 
 
 def _run(command: Sequence[str], stopped: threading.Event) -> bytes:
-    """Run the command and return its standard output; by then the command and all that it started have ended."""
+    """Return the command's standard output when the command, and all that it started, have ended. Raises
+    DescribeError."""
     # Loaded with the first question: a receiver that kept its plan asks none.
     from training.fleet.process.supervise import STATE_VARIABLE, CommandSpec, LocalRunner, SpawnFailedError
 
@@ -176,7 +178,7 @@ def _run(command: Sequence[str], stopped: threading.Event) -> bytes:
 
 
 def _own_folder(stack: ExitStack) -> Path:
-    """Make a folder for one call, locked while it is used; remove folders that killed programs left."""
+    """Return a new folder for one call, locked while it is used; remove folders that killed programs left."""
     for lock in Path(tempfile.gettempdir()).glob(f"{FOLDER}*/{LOCK}"):
         with suppress(LockedError, OSError):  # in use, or another user's
             with exclusive(lock):
@@ -190,8 +192,8 @@ def _own_folder(stack: ExitStack) -> Path:
 
 
 def _code(process: LocalProcess, spec: CommandSpec, name: str, stopped: threading.Event) -> int:
-    """Wait for the exit code, or minus the signal's number; DescribeError if the program prints too much or runs too
-    long."""
+    """Wait for the program's end; return its exit code, or minus the signal's number. Raises DescribeError if the
+    program prints too much or runs too long."""
     for _ in range(int(DESCRIBE_TIMEOUT_S / LOOK_S) + 1):
         ended = process.wait(LOOK_S)
         for file, where in ((spec.output, ""), (spec.errors, " on standard error")):
@@ -225,7 +227,7 @@ def _last_bytes(file: Path) -> bytes:
 
 
 def parse_description(text: str | bytes) -> Description:
-    """Check a trainer's description; raises :class:`DescribeError` with its mistake."""
+    """Return a trainer's description after checking it; raises :class:`DescribeError`, which names the mistake."""
     if len(text) > DESCRIPTION_BYTES_MAX:
         raise DescribeError(f"the description is longer than {DESCRIPTION_BYTES_MAX} bytes")
     try:
@@ -258,14 +260,14 @@ def _flag(key: str, entry: Mapping[str, Any]) -> HyperFlag:
 
 
 def whole_number(value: int | float) -> int | None:
-    """Read ``value`` as an integer, spelled 3 or 3.0, within 63 bits; ``None`` otherwise."""
+    """Return ``value`` as an integer if it is whole, as 3 or 3.0, and within 63 bits; ``None`` otherwise."""
     if isinstance(value, float) and not value.is_integer():  # false for NaN and infinities as well
         return None
     return int(value) if abs(value) < 2**63 else None
 
 
 def shown(value: object) -> str:
-    """Quote ``value`` for a sentence: in TOML's form, short, and without control characters."""
+    """Return words for ``value`` in a sentence: in TOML's form, short, and without control characters."""
     match value:
         case bool():
             return "true" if value else "false"

@@ -1,7 +1,7 @@
 """Probe how a machine is used by its owner: hours, battery, a person's input, other programs' load, temperature.
 
-A value that the system does not report is None, and no function here raises. Only values that some condition needs are
-read.
+A value that the system does not report is None, and no function here raises. Input, loads and temperature are read only
+if some condition needs them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Sight:
 
 
 class Observer:
-    """Reads these values on this machine. ``run`` starts a program and returns what it prints, or None."""
+    """Reads the values of a :class:`Sight` on this machine. ``run`` starts a program and returns what it prints, or
+    None."""
 
     def __init__(self, clock: Clock, run: Callable[[Sequence[str]], str | None] | None = None) -> None:
         self._clock = clock
@@ -46,7 +47,8 @@ class Observer:
         self._last: tuple[float, float, float] | None = None  # CPU time at the last look: in all, in use, ours
 
     def look(self, *, person: bool = False, load: bool = False, gpu: bool = False, heat: bool = False) -> Sight:
-        """Read the battery and the values asked for. Loads are averages since they were last read."""
+        """Return the time, whether the machine runs on battery, and the values asked for. The CPU load is the average
+        since it was last read."""
         ours = {each.pid for each in tree_of()} if gpu else set[int]()
         return Sight(
             minute=_minute(self._clock.now()),
@@ -58,7 +60,8 @@ class Observer:
         )
 
     def _others_cpu(self) -> float | None:
-        """Return the share of all cores that programs other than ours used since the last reading."""
+        """Return the share of all cores that programs other than ours used since the last reading; None at the first
+        one."""
         import psutil
 
         with contextlib.suppress(psutil.Error, OSError):
@@ -84,7 +87,7 @@ def on_battery() -> bool | None:
 
 
 def celsius() -> float | None:
-    """Return the temperature of the hottest sensor of processor and GPU."""
+    """Return the temperature of the hottest sensor of processor and GPU; None if the system reports none."""
     import psutil
 
     found: list[float] = []
@@ -96,7 +99,8 @@ def celsius() -> float | None:
 
 
 def idle_s(run: Callable[[Sequence[str]], str | None], now: float) -> float | None:
-    """Return for how long the machine has had no input; None where the system does not report it."""
+    """Return for how many seconds the machine has had no input, ``now`` if no person is logged in; None where the
+    system does not report it."""
     if sys.platform == "win32":
         return _windows_idle_s()
     listed = run(["loginctl", "list-sessions", "--no-legend", "--no-pager"])
@@ -110,7 +114,8 @@ def idle_s(run: Callable[[Sequence[str]], str | None], now: float) -> float | No
 
 
 def idle_of(shown: str, now: float) -> float:
-    """Read from logind's list of sessions the shortest time for which a person's session has been idle."""
+    """Return the shortest time for which a person's session has been idle, by logind's list ``shown``; ``now`` if there
+    is no such session."""
     least = now  # nobody is logged in
     for block in shown.strip().split("\n\n"):
         said = dict(line.partition("=")[::2] for line in block.splitlines())
@@ -123,7 +128,7 @@ def idle_of(shown: str, now: float) -> float:
 
 
 def others_gpu(nvml: Any, ours: Collection[int]) -> float | None:
-    """Return the share of the busiest GPU that processes other than ours use."""
+    """Return the largest share of a GPU that processes other than ours use; None if no GPU reports that."""
     busiest: float | None = None
     for device in devices(nvml):
         running = {each.pid for each in nvml.nvmlDeviceGetComputeRunningProcesses(device)}
@@ -160,8 +165,7 @@ def _minute(now: float) -> int:
 
 
 def _cpu_s(process: Any) -> float:
-    """Return a process's CPU time, with that of its ended children, so that a trainer's time is not lost when it
-    ends."""
+    """Return the CPU time of a process and its ended children, so that a trainer's time is not lost when it ends."""
     import psutil
 
     with contextlib.suppress(psutil.Error):
@@ -175,7 +179,8 @@ def _gpu_celsius(nvml: Any) -> float | None:
 
 
 def _windows_idle_s() -> float | None:
-    """Read the time of the last input in this Windows session; a service's session has none."""
+    """Return the seconds since the last input in this Windows session; None in a service's session, which has no
+    input."""
     if sys.platform == "win32":
         said = _LastInput(ctypes.sizeof(_LastInput), 0)
         if ctypes.windll.user32.GetLastInputInfo(ctypes.byref(said)):

@@ -1,7 +1,7 @@
 """The capability of this host, sent to the receiver with every claim.
 
-It never raises: a probe that fails leaves its field at zero, false or ``None``. Changing values (free memory, free
-VRAM) are fresh at each call. ``python -m training.fleet.capability`` prints the answer as JSON.
+:func:`detect` never raises: a probe that fails leaves its field at zero, false or ``None``. Changing values (free
+memory, free VRAM) are read at each call. ``python -m training.fleet.capability`` prints the capability as JSON.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Capability:
     calibration: Mapping[str, float | str] | None = None  # its speed in what trainers do; None: not measured
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert to plain values, for a claim."""
+        """Return the capability as plain values, for a claim."""
         plain = dataclasses.asdict(self)
         return plain | {"cuda_devices": list(plain["cuda_devices"])}
 
@@ -70,7 +70,7 @@ class Capability:
     def can_run(
         self, *, require_cuda: bool = False, min_vram_gib: float = 0.0, min_ram_gib: float = 0.0, min_cores: int = 0
     ) -> tuple[bool, str]:
-        """Compare this host with a job's needs: ``(True, "ok")``, or False and the first need that is not met.
+        """Return ``(True, "ok")`` if this host meets a job's needs, or False and the first need that is not met.
 
         ``min_vram_gib`` constrains a CUDA device only: without ``require_cuda`` a job may run on the CPU.
         """
@@ -89,7 +89,7 @@ class Capability:
 def detect(
     *, hostname_override: str | None = None, repo_root: str | Path | None = None, venv_python: str | Path | None = None
 ) -> Capability:
-    """Look at this machine as it is now.
+    """Return the capability of this machine as it is now.
 
     ``venv_python`` is the interpreter that trainers are started with (default: this one), ``repo_root`` the checkout
     whose commit is reported (default: the one that contains this file).
@@ -122,7 +122,7 @@ def _cuda_probe(python: Path) -> CudaProbe:
 
 
 def _attempt(probe: Callable[[], _T], otherwise: _T) -> _T:
-    """Run a probe; after any error of a driver, library or file system, return the probe's default."""
+    """Return the result of a probe, or ``otherwise`` after any error of a driver, library or file system."""
     try:
         return probe()
     except Exception:  # noqa: BLE001 - foreign code of every kind runs in here
@@ -134,7 +134,8 @@ def _gib(count: int) -> float:
 
 
 def _cores(limits: CgroupLimits) -> int:
-    """Count physical cores within this process's affinity and CPU quota; a share of one core counts as one."""
+    """Return the number of physical cores within this process's affinity and CPU quota; a share of one core counts as
+    one."""
     logical = os.cpu_count() or 1
     try:
         import psutil
@@ -162,7 +163,8 @@ def _memory_bytes(limits: CgroupLimits) -> tuple[int, int]:
 
 
 def checkout_commit(root: Path) -> str | None:
-    """Read the commit checked out in ``root`` from git's files; ``None`` when that is no checkout.
+    """Return the commit checked out in ``root``, read from git's files; ``None`` when they name none. Raises OSError
+    for a folder that is no checkout.
 
     Asking git itself would fail under a service account that does not own the checkout.
     """

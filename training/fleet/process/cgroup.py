@@ -15,7 +15,7 @@ _UNLIMITED_BYTES = 2**60
 
 
 class CgroupLimits(NamedTuple):
-    """The tightest limits on the way from this process's group to the root; ``None`` where there is none."""
+    """The tightest limits of this process's control group and the groups above it; ``None`` where there is no limit."""
 
     cpus: float | None = None  # CPU seconds a second
     memory_total_bytes: int | None = None
@@ -23,7 +23,7 @@ class CgroupLimits(NamedTuple):
 
 
 class _Mount(NamedTuple):
-    """A mounted hierarchy: its folder, and the group of its top folder."""
+    """A mounted cgroup hierarchy: its folder, the group that is mounted there, and its controllers."""
 
     folder: Path
     top: str
@@ -31,7 +31,7 @@ class _Mount(NamedTuple):
 
 
 def cgroup_limits(root: Path = Path("/")) -> CgroupLimits:
-    """Read the limits of this process's control groups. Never raises."""
+    """Return the limits of this process's control groups. Never raises."""
     folders = [folder for _, levels in _hierarchies(root) for folder in levels]
     memory = [found for folder in folders for found in _memory(folder)]
     return CgroupLimits(
@@ -42,27 +42,29 @@ def cgroup_limits(root: Path = Path("/")) -> CgroupLimits:
 
 
 def memory_folders(root: Path = Path("/")) -> list[Path]:
-    """List the groups around this process with files on memory."""
+    """Return the folders of this process's control group and of those above it, in the hierarchies that count
+    memory."""
     found = _hierarchies(root)
     wanted = (levels for mount, levels in found if not mount.controllers or "memory" in mount.controllers)
     return [folder for levels in wanted for folder in levels]
 
 
 def own_group(root: Path = Path("/")) -> tuple[Path, Path] | None:
-    """Find this process's group in the unified hierarchy, and the mounted top; None without one."""
+    """Return the folder of this process's group in the unified hierarchy, and the hierarchy's top folder; None without
+    one."""
     found = _hierarchies(root)
     return next(((levels[0], mount.folder) for mount, levels in found if levels and not mount.controllers), None)
 
 
 def _hierarchies(root: Path) -> Iterator[tuple[_Mount, list[Path]]]:
-    """List the mounted hierarchies, each with the folders of this process's group and those above it."""
+    """Yield each mounted hierarchy with the folders of this process's group and of the groups above it."""
     groups = dict(_groups(_text(root / "proc/self/cgroup")))
     for mount in _mounts(_text(root / "proc/self/mountinfo"), root):
         yield mount, list(_levels(mount, groups))
 
 
 def _mounts(mountinfo: str, root: Path) -> Iterator[_Mount]:
-    """List the cgroup hierarchies among the mounts (the fields are those of proc_pid_mountinfo(5))."""
+    """Yield the cgroup hierarchies among the mounts (the fields are those of proc_pid_mountinfo(5))."""
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
         fields, kind = before.split(), after.split()
@@ -73,7 +75,7 @@ def _mounts(mountinfo: str, root: Path) -> Iterator[_Mount]:
 
 
 def _groups(cgroup: str) -> Iterator[tuple[str, str]]:
-    """Map controllers to the path of this process's group; the unified hierarchy has the empty name."""
+    """Yield each controller with the path of this process's group; the unified hierarchy has the empty name."""
     for line in cgroup.splitlines():
         parts = line.split(":", 2)
         if len(parts) == 3:
@@ -82,7 +84,7 @@ def _groups(cgroup: str) -> Iterator[tuple[str, str]]:
 
 
 def _levels(mount: _Mount, groups: dict[str, str]) -> Iterator[Path]:
-    """List the folders from this process's group up to the mount: a limit anywhere on the way holds."""
+    """Yield the folders from this process's group up to the mount: a limit anywhere on the way holds."""
     names = mount.controllers & groups.keys() if mount.controllers else {""} & groups.keys()
     for name in sorted(names):
         # A container sees its own group mounted as the top, while its path may still be the host's.
@@ -106,7 +108,8 @@ def _cpus(folder: Path) -> Iterator[float]:
 
 
 def _memory(folder: Path) -> Iterator[tuple[int, int]]:
-    """Read (limit, still available) in bytes. Clean page cache counts as available: the kernel drops it on demand."""
+    """Yield the group's (limit, still available) in bytes, if it has a limit. Clean page cache counts as available: the
+    kernel drops it on demand."""
     for limit_file, used_file, cache_key in (
         ("memory.max", "memory.current", "inactive_file"),
         ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -117,14 +120,15 @@ def _memory(folder: Path) -> Iterator[tuple[int, int]]:
 
 
 def group_memory(folder: Path, used_file: str = "memory.current", cache_key: str = "inactive_file") -> int | None:
-    """Read a group's memory without the page cache that the kernel can drop; None where it is not counted."""
+    """Return the bytes of a group's memory without the page cache that the kernel can drop; None where memory is not
+    counted."""
     used = _number(_text(folder / used_file))
     cache = dict(pair for line in _text(folder / "memory.stat").splitlines() if len(pair := line.split()) == 2)
     return None if used is None else max(used - (_number(cache.get(cache_key, "")) or 0), 0)
 
 
 def _number(text: str) -> int | None:
-    """Read a limit; ``max``, ``-1`` and an empty file are none."""
+    """Return a limit as a number; None for ``max``, ``-1`` and an empty file."""
     text = text.strip()
     return int(text) if text.isascii() and text.isdigit() else None
 

@@ -16,9 +16,9 @@ class Ended:
     """The end of one trainer: its exit ``code``, or the ``signal`` that killed it; neither when its launcher died and
     the exit status was lost. ``cpu_s`` (seconds) and ``max_rss_kib`` are 0 where the system does not report them.
 
-    ``oom_kills``: processes that the kernel killed meanwhile for want of memory, in its control group or on the whole
-    machine. ``free_kib``: free memory when the trainer was started; 0 when not measured.
-    ``left``: processes of its tree that could not be ended.
+    ``oom_kills``: processes that the kernel killed for want of memory while it ran, in its control group or on the
+    whole machine. ``free_kib``: free memory when the trainer was started; 0 when not measured. ``left``: processes of
+    its tree that could not be ended.
     """
 
     code: int | None = None
@@ -35,7 +35,8 @@ class Ended:
 
     @property
     def killed_for_memory(self) -> bool:
-        """Return True when there is evidence that the kernel killed it for want of memory, and we did not."""
+        """Return True if the trainer was killed and memory was short: the kernel killed processes for it, or the
+        trainer used most of the free memory."""
         killed = self.signal == SIGKILL or self.code == Exit.OUT_OF_MEMORY
         full = self.free_kib > 0 and self.max_rss_kib >= RSS_SHARE * self.free_kib
         return killed and (self.oom_kills > 0 or full)

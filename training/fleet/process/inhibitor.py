@@ -2,7 +2,8 @@
 
 On Linux ``systemd-inhibit`` holds logind's idle lock for as long as a program runs under it. That program is ``cat``
 with a pipe of ours as its input: when this process ends, however it ends, the pipe closes, ``cat`` ends, and the lock
-is gone. On Windows the lock is a thread's and ends with it. A person can still close the lid or choose to sleep.
+is released. On Windows the lock belongs to a thread and ends with that thread. A person can still close the lid or
+choose to sleep.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ class Inhibitor:
     before the lock is released."""
 
     def __init__(self, take: Callable[[], _Child | _Thread] | None = None) -> None:
-        """``take`` gets a lock from the system, or raises OSError in one sentence."""
+        """``take`` returns a lock of the system, or raises OSError, whose text is one sentence."""
         self._take = take or lock
         self._lock: _Child | _Thread | None = None
 
     def hold(self) -> str | None:
-        """Hold the lock; returns why it is not held. Call it again from time to time, because the system may refuse the
-        lock a moment later."""
+        """Get the lock, or keep it; return None if it is held, else why not. Call this from time to time, because the
+        system may refuse the lock a moment later."""
         try:
             self._lock = self._lock or self._take()
         except OSError as error:
@@ -44,14 +45,14 @@ class Inhibitor:
         return why
 
     def release(self) -> None:
-        """Let the machine fall asleep again; does nothing without a lock."""
+        """Release the lock, so that the machine may fall asleep again; does nothing without a lock."""
         held, self._lock = self._lock, None
         if held is not None:
             held.release()
 
 
 class _Child:
-    """A lock held by a program until its input is closed."""
+    """A lock that a program holds until its input is closed."""
 
     def __init__(self, command: Sequence[str]) -> None:
         program = shutil.which(command[0])
@@ -62,7 +63,7 @@ class _Child:
         )
 
     def refused(self) -> str | None:
-        """Return why the system did not grant the lock, as far as known."""
+        """Return why the system did not grant the lock; None as long as nothing is known."""
         code = self._popen.poll()
         return None if code is None else f"systemd-inhibit ended with {code}: logind refuses, or does not run"
 
@@ -78,7 +79,7 @@ class _Child:
 
 
 class _Thread:
-    """A lock in the state of the calling thread, on Windows."""
+    """The lock on Windows, which is a state of the calling thread."""
 
     def __init__(self) -> None:
         if not _execution_state(_CONTINUOUS | _SYSTEM_REQUIRED):
@@ -92,7 +93,8 @@ class _Thread:
 
 
 def lock(command: Sequence[str] = COMMAND) -> _Child | _Thread:
-    """Get the system's lock against falling asleep. Raises OSError in one sentence where there is none."""
+    """Return a new lock of the system against falling asleep. Raises OSError, whose text is one sentence, where there
+    is none."""
     if sys.platform == "win32":
         return _Thread()
     return _Child(command)

@@ -4,18 +4,18 @@ A trainer does not die with the worker that started it. So the worker starts thi
 its standard input, and lets it start the trainers. When that pipe closes, for any reason, or when the trainer ends, its
 whole tree is killed; after a worker was killed with ``kill -9``, no trainer is left. The tree is
 
-- on Linux everything below this process, daemons included: it adopts what their parents leave behind
-(``PR_SET_CHILD_SUBREAPER``), so that the tree is empty when it has no child any more. Where a control group can be
-made, the trainer starts in a group of its own, and ``cgroup.kill`` ends the whole group at once; - on other POSIX
-systems the trainer's process group alone: a process that leaves the group is not killed; - on Windows the job object,
-which is the worker's (windows.py).
+- on Linux everything below this process, daemons included: this process adopts what their parents leave behind
+  (``PR_SET_CHILD_SUBREAPER``), so that the tree is empty when this process has no child any more. Where a control group
+  can be made, the trainer starts in its own group, and ``cgroup.kill`` ends the whole group at once;
+- on other POSIX systems the trainer's process group alone: a process that leaves the group is not killed;
+- on Windows the members of the job object, which the worker holds (windows.py).
 
-None of these can kill: a process in the kernel's uninterruptible sleep, one of another user, and what a service manager
-was asked to start. Where this program itself is killed, the worker ends the control group, or without one the process
-group and what still carries the attempt's environment.
+Three kinds of process survive: one in the kernel's uninterruptible sleep, one of another user, and one that a service
+manager was asked to start. If this program itself is killed, the worker kills the trainer's process group and control
+group, and the processes that have the job's state folder in their environment.
 
-It is started as ``python -I -S launcher.py``: without site-packages, and without this folder on the module path.
-Commands arrive on standard input, reports leave on standard output, one JSON value a line::
+This program is started as ``python -I -S launcher.py``: without site-packages, and without this folder on the module
+path. Commands arrive on standard input, reports leave on standard output, one JSON value a line::
 
     {"run": {"argv": [...], "cwd": "...", "env": {...}, "output": "...", "end": "...", "group": "FOLDER" or null,
              "errors": "FILE" or null, "file_bytes": N or null, "then": [...]}}
@@ -24,12 +24,11 @@ Commands arrive on standard input, reports leave on standard output, one JSON va
     "terminate" | "kill" | "pause" | "resume"
         -> nothing of its own
 
-``CODE`` is the exit status, or minus the number of the signal; ``left``, absent when 0, how much of the tree could not
-be ended. On POSIX one launcher runs any number of trainers, one
-after the other: starting a trainer is a fork and an exec of a small process without threads, about a millisecond. One
-that was forked from a warm parent (warm.py, which also reads ``then``) runs one trainer, and ends with it.
-On Windows a launcher runs one trainer, because it is the launcher that the worker puts into a job object, before the
-trainer exists.
+``CODE`` is the exit status, or minus the number of the signal; ``left``, absent when 0, is how many processes could not
+be ended. On POSIX one launcher runs any number of trainers, one after the other: starting a trainer is a fork and an
+exec of a small process without threads, about a millisecond. A launcher that was forked from a warm parent (warm.py,
+which also reads ``then``) runs one trainer, and ends with that trainer. On Windows a launcher runs one trainer, because
+the worker puts the launcher into a job object before the trainer exists.
 """
 
 from __future__ import annotations
@@ -49,21 +48,22 @@ OOM_SCORE = "500"  # when memory runs out the kernel should choose the trainer, 
 
 
 def report(message: dict[str, Any]) -> None:
-    """Write one line to the worker. A closed pipe is no error, because the reader then sees the end of the file."""
+    """Write ``message`` as one line of JSON to the worker. A closed pipe is no error, because the reader then sees the
+    end of the file."""
     with contextlib.suppress(OSError):
         os.write(1, json.dumps(message).encode() + b"\n")
 
 
 def in_words(error: BaseException) -> str:
-    """Describe an OSError as ``No such file or directory: /opt/x`` rather than ``[Errno 2] …``."""
+    """Return an error's text; an OSError's as ``No such file or directory: /opt/x`` rather than ``[Errno 2] …``."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     return str(error)
 
 
 def put_down(end: dict[str, Any], record: str | None) -> None:
-    """Record a trainer's end in a file, for the next worker if this one was killed meanwhile. Ends that the worker
-    ordered are not recorded, because they say nothing about the trainer."""
+    """Write a trainer's end to the file ``record``, if given, for the next worker if this one was killed meanwhile. The
+    callers leave out ends that the worker ordered, because they say nothing about the trainer."""
     if record:
         with contextlib.suppress(OSError):
             with open(record + ".part", "w") as file:  # noqa: PTH123 - pathlib would double our start-up
@@ -86,7 +86,7 @@ def stay() -> None:
 
 
 def wake_at_ends() -> tuple[int, int]:
-    """Return the ends of a pipe that becomes readable when a child ends."""
+    """Return both ends of a pipe whose first end becomes readable when a child ends."""
     woken, waker = os.pipe()
     for end in (woken, waker):
         os.set_blocking(end, False)
@@ -102,7 +102,7 @@ def go_first() -> None:
 
 
 def children_of(pid: int) -> list[int]:
-    """List the children of a process, including zombies; none if ``/proc`` does not show them."""
+    """Return the ids of a process's children, including zombies; none if ``/proc`` does not show them."""
     try:
         found = []
         for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
@@ -116,14 +116,14 @@ def children_of(pid: int) -> list[int]:
 
 
 def running() -> list[int]:
-    """List every process that ``/proc`` shows."""
+    """Return the ids of all processes that ``/proc`` shows."""
     with contextlib.suppress(OSError):
         return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
     return []
 
 
 def parent_of(pid: int) -> int:
-    """Read the parent of a process; 0 if the process has ended."""
+    """Return the id of a process's parent; 0 if the process has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
             return int(file.read().rpartition(b")")[2].split()[1])
@@ -132,8 +132,8 @@ def parent_of(pid: int) -> int:
 
 
 def signal_tree(parent: int, number: int) -> None:
-    """Signal every descendant of ``parent``, parents first. A process that got a descendant's id meanwhile gets no
-    signal."""
+    """Send signal ``number`` to every descendant of ``parent``, parents first. A process that got a descendant's id
+    meanwhile gets no signal."""
     for pid in children_of(parent):
         with contextlib.suppress(OSError, AttributeError):
             handle = os.pidfd_open(pid)
@@ -146,7 +146,7 @@ def signal_tree(parent: int, number: int) -> None:
 
 
 class Group:
-    """The control group of one trainer; without a folder, or where none can be made, a no-op."""
+    """The control group of one trainer. Without a folder, or where no group can be made, its methods do nothing."""
 
     def __init__(self, folder: str | None) -> None:
         self.folder = ""
@@ -193,7 +193,8 @@ class PosixLauncher:
         self.over = False
 
     def serve(self) -> None:
-        """Carry out commands until standard input ends; then kill the running trainer."""
+        """Carry out commands until standard input ends; then kill the running trainer. With ``once``, end when the
+        trainer has ended."""
         import select
 
         adopt_orphans()
@@ -257,7 +258,8 @@ class PosixLauncher:
         self.signal_group("SIGKILL")
 
     def run(self, spec: dict[str, Any]) -> None:
-        """Start a trainer; if the start fails, the child reports the failure through a pipe."""
+        """Start the trainer that ``spec`` describes; if the start fails, the child reports the failure through a
+        pipe."""
         if self.child:
             report({"failed": "a trainer is already running"})
             return
@@ -266,8 +268,8 @@ class PosixLauncher:
         self.asked, self.record, self.told = False, spec.get("end"), b""
 
     def fork(self, spec: dict[str, Any]) -> tuple[int, int]:
-        """Fork a child that becomes the trainer. Return the child, and the pipe on which the child reports a failed
-        start."""
+        """Fork a child that becomes the trainer. Return the child's id, and the pipe on which the child reports a
+        failed start."""
         failed, fail = os.pipe()
         child = os.fork()
         if child == 0:
@@ -319,7 +321,8 @@ class PosixLauncher:
                 os.waitpid(ended.si_pid, 0)
 
     def finish(self) -> None:
-        """End the group of an ended trainer before reaping the trainer: until then the group's id cannot be reused."""
+        """Kill the rest of an ended trainer's tree, reap the trainer and report its end. The group is killed first:
+        until the trainer is reaped, the group's id cannot be reused."""
         self.kill()
         _, status, usage = os.wait4(self.child, 0)
         self.child = 0
@@ -336,7 +339,7 @@ class PosixLauncher:
         report(end)
 
     def sweep(self) -> int:
-        """Kill and reap the trainer's remaining processes; returns the number of children that cannot be ended.
+        """Kill and reap the trainer's remaining processes; return the number of children that cannot be ended.
 
         Only our children are killed: no other process reaps them, so their ids cannot be reused. When they end, their
         children become ours, until there is none.
@@ -359,7 +362,8 @@ class PosixLauncher:
 
 
 def start_clean(spec: dict[str, Any]) -> None:
-    """Give this process a session of its own, no input, output to the file, its limits, and default signals."""
+    """Give this process its own session, no input, output to the file, its folder and file limit, and default
+    signals."""
     os.setsid()
     go_first()
     put_at(0, os.open(os.devnull, os.O_RDONLY))
@@ -380,14 +384,16 @@ def start_clean(spec: dict[str, Any]) -> None:
 
 
 def put_at(number: int, opened: int) -> None:
-    """Open a file at descriptor ``number``; close its first descriptor, which would stay open if no exec follows."""
+    """Move the open file ``opened`` to descriptor ``number``; close its first descriptor, which would stay open if no
+    exec follows."""
     if opened != number:
         os.dup2(opened, number)
         os.close(opened)
 
 
 def serve_windows() -> None:
-    """Run the one trainer; Ctrl-Break asks it to stop. Killing is the job object's work, in the worker."""
+    """Run the one trainer of a launcher on Windows; Ctrl-Break asks the trainer to stop. The worker kills it through
+    the job object."""
     import subprocess
     import threading
 

@@ -16,16 +16,15 @@ ROOT = Path("/")
 
 
 class MemoryState(NamedTuple):
-    """``free_kib`` of the machine; ``kills``: processes killed so far for lack of memory, on the machine or in our
-    groups."""
+    """The machine's free memory (``free_kib``), and how many processes the kernel has killed for lack of memory
+    (``kills``), on the machine or in our groups."""
 
     free_kib: int = 0
     kills: int = 0
 
 
 def memory_state(root: Path = ROOT) -> MemoryState:
-    """Read the present state. Never raises. It reads a few small files for every trainer, in a tenth of a
-    millisecond."""
+    """Return the present state, read from a few small files in a tenth of a millisecond. Never raises."""
     free_kib = _field(root / "proc/meminfo", "MemAvailable:")
     # The machine's count has the groups' in it; in a container only one of the two may be readable.
     in_groups = max((_field(events, "oom_kill") for events in _event_files(root)), default=0)
@@ -33,7 +32,8 @@ def memory_state(root: Path = ROOT) -> MemoryState:
 
 
 def usable_kib(free_kib: int, root: Path = ROOT) -> int:
-    """Limit the free memory by our control groups' limits, read after the trainer's memory was freed."""
+    """Return ``free_kib``, or what our control groups still allow if that is less. Call this after the trainer's memory
+    was freed."""
     group_bytes = cgroup_limits(root).memory_available_bytes
     if group_bytes is None:
         return free_kib
@@ -48,7 +48,7 @@ def _event_files(root: Path) -> tuple[Path, ...]:
 
 
 def _field(path: Path, name: str) -> int:
-    """Read the number after ``name`` in a file of such lines; 0 when there is none."""
+    """Return the number after ``name`` in a file of such lines; 0 when there is none."""
     try:
         for line in path.read_text(encoding="ascii", errors="replace").splitlines():
             key, _, value = line.partition(" ")

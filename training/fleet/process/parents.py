@@ -1,7 +1,7 @@
 """The worker's side of warm parents (warm.py): decide when to have one, and get launchers forked from it.
 
-No trainer depends on one: if a parent fails, ends or grows, or its child does not start, the trainer is started
-normally. The log says why in one sentence. After three failures in a row this worker stops trying.
+No trainer depends on a warm parent: if the parent fails, ends or grows, or its child does not start, the trainer is
+started normally. The log says why in one sentence. After three failures in a row this worker stops trying.
 """
 
 from __future__ import annotations
@@ -51,15 +51,16 @@ class Preload(NamedTuple):
 
 
 class ParentError(Exception):
-    """The parent cannot be used."""
+    """A warm parent failed, or is unfit to be forked; the text says why."""
 
 
 class _GoneError(ParentError):
-    """The parent has ended as intended: no job needed it, or packages were installed."""
+    """A warm parent has ended as intended: no job needed it, or packages were installed."""
 
 
 class _Kind(NamedTuple):
-    """The things that trainers must share to have one parent: interpreter, folder, libraries and variables."""
+    """The things that trainers must share to be forked from the same parent: interpreter, folder, libraries and
+    variables."""
 
     python: str
     folder: str
@@ -68,7 +69,7 @@ class _Kind(NamedTuple):
 
 
 class Forked:
-    """A launcher that is a fork of a parent, with the members of Popen that Launcher needs."""
+    """A launcher process that a warm parent forked, with the members of Popen that Launcher needs."""
 
     def __init__(self, pid: int, stdin: IO[bytes], stdout: IO[bytes]) -> None:
         self.pid, self.stdin, self.stdout = pid, stdin, stdout
@@ -83,7 +84,7 @@ class Forked:
                 signal.pidfd_send_signal(self._handle, signal.SIGKILL)
 
     def wait(self) -> None:
-        """Close this end of the pipe; the parent then reaps the launcher."""
+        """Close the handle of the launcher's process, without waiting: the parent reaps the launcher."""
         with self._lock:
             if self._handle is not None:
                 os.close(self._handle)
@@ -91,7 +92,7 @@ class Forked:
 
 
 class _Parent:
-    """A running warm parent. Raises OSError and ParentError."""
+    """A running warm parent, as the worker controls it. Its methods raise OSError and ParentError."""
 
     def __init__(self, kind: _Kind) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -116,12 +117,12 @@ class _Parent:
         return self._popen.pid
 
     def fork(self) -> Forked:
-        """Get a launcher that the parent forked."""
+        """Order a fork of the parent, and return the launcher that it becomes."""
         answer, (stdin, stdout) = self.ask({"fork": True}, FORK_S)
         return Forked(int(answer["forked"]), os.fdopen(stdin, "wb"), os.fdopen(stdout, "rb"))
 
     def ask(self, message: Mapping[str, Any], within_s: float) -> tuple[Mapping[str, Any], list[int]]:
-        """Send a request; return the parent's answer, and the open files that came with it."""
+        """Send a request to the parent; return its answer, and the open files that came with the answer."""
         self._control.settimeout(within_s)
         said, files = b"", list[int]()
         try:
@@ -153,9 +154,10 @@ class _Parent:
 
 @dataclass
 class WarmParents:
-    """The warm parents of one worker. Safe to use from several threads.
+    """The warm parents of one worker. Several threads may use it.
 
-    ``owner`` is the state folder that marks the processes, as the value of ``state_variable``.
+    ``owner`` is the worker's state folder; each parent has it in its environment as ``state_variable``, by which it can
+    be found.
     """
 
     owner: Path | None
@@ -175,8 +177,8 @@ class WarmParents:
         return [each.pid for each in self._parents.values()]
 
     def launcher(self, argv: Sequence[str], folder: Path, env: Mapping[str, str], preload: Preload) -> Forked | None:
-        """Fork a launcher for a trainer with these arguments, folder and variables; None: start the trainer
-        normally."""
+        """Return a launcher, forked for a trainer with these arguments, folder and variables; None if the trainer must
+        be started normally."""
         with self._lock:
             if self._off or list(argv[1:2]) != ["-m"]:
                 return None
@@ -193,11 +195,11 @@ class WarmParents:
             return None
 
     def came_up(self) -> None:
-        """Note that a forked trainer has started."""
+        """Set the count of failures to 0, because a forked trainer has started."""
         self._faults = 0
 
     def failed(self, why: str) -> None:
-        """Note that a forked trainer did not start."""
+        """Count and log a failure, because a forked trainer did not start."""
         with self._lock:
             self._fault(why)
 
@@ -241,7 +243,8 @@ class WarmParents:
         log.warning(sentence, why)
 
     def _environment(self, env: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-        """Return a parent's variables: those of its trainers that count when a library is imported; no threads."""
+        """Return a parent's variables: its trainers' without those that are read after the fork, and with one thread
+        for each numerical library."""
         kept = {name: value for name, value in env.items() if name not in READ_LATE}
         kept.pop(self.state_variable, None)
         kept |= dict.fromkeys(THREAD_VARIABLES, "1")

@@ -21,7 +21,8 @@ ENVIRON_LOOKS = 10  # at the environment of a process that shows none
 
 
 def popen_options() -> dict[str, Any]:
-    """Start the launcher in its own session: only the worker handles Ctrl-C in its terminal."""
+    """Return the options that start the launcher in its own session, so that only the worker gets Ctrl-C from its
+    terminal."""
     return {"start_new_session": True}
 
 
@@ -29,10 +30,12 @@ _numbers = itertools.count(1)
 
 
 def group_for(owner: Path) -> Path | None:
-    """Name a new control group's folder, for a trainer of the worker with this state folder.
+    """Return the folder of a control group that the launcher may make, for a trainer of the worker with state folder
+    ``owner``.
 
-    It is inside our own group, where a service with ``Delegate=yes``, a user's session and most containers' root may
-    make one. If we may not make it, the launcher uses none.
+    The folder is inside this process's own group, which is writable in a service with ``Delegate=yes``, a user's
+    session and for most containers' root. Return None where it is not writable; the launcher then uses no control
+    group.
     """
     found = own_group()
     if found is None or not os.access(found[0], os.W_OK):
@@ -45,7 +48,8 @@ def _group_name(owner: Path) -> str:
 
 
 def end_group(folder: Path | None) -> list[int]:
-    """Kill every member of a trainer's control group when its launcher no longer can; returns their numbers."""
+    """Kill every member of a trainer's control group, whose launcher can no longer do it, and remove the group; return
+    the members' process ids."""
     if folder is None:
         return []
     members: list[int] = []
@@ -72,16 +76,16 @@ def kill_descendants(pid: int) -> None:
 
 
 def job_object(process: subprocess.Popen[bytes]) -> object:  # noqa: ARG001 - Windows needs it
-    """Do nothing: on POSIX the launcher's pipe ends the trainer with the worker."""
+    """Return None: on POSIX the launcher's pipe ends the trainer with the worker."""
     return None
 
 
 def open_job_object(handle: object) -> None:
-    """Do nothing."""
+    """Do nothing: only Windows has job objects."""
 
 
 def kill_group(pid: int) -> None:
-    """Kill the group that ``pid`` leads, when its launcher can no longer do it."""
+    """Kill the process group that ``pid`` leads, when its launcher can no longer do it."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
 
@@ -95,11 +99,11 @@ def resume_tree(pid: int) -> None:
 
 
 def end_leftovers(variable: str, folder: Path) -> list[int]:
-    """Kill processes started for ``folder`` or one in it; returns their numbers.
+    """Kill the processes that were started for the state folder ``folder`` or a folder in it; return their ids.
 
     Worker and launcher may be killed together, by the kernel or a person; then the trainer continues. Its control group
-    carries the folder's name, and so does the environment of its processes; unlike a remembered process id, neither can
-    mean another process.
+    is named after the state folder, and its processes have the folder in their environment. Unlike a remembered process
+    id, neither can mean another process.
     """
     here = b"\0" + os.fsencode(f"{variable}={folder}")
     markers = (here + os.fsencode(os.sep), here + b"\0")

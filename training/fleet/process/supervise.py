@@ -1,11 +1,11 @@
 """Start trainers and end them, however badly they behave.
 
 Every trainer is ended in the same way: stop signal, grace period, kill the whole tree, limited wait, reap. Output goes
-to a file and never through a pipe, so that a dead network cannot stall a trainer, and a grandchild that keeps a pipe
-open cannot stall us. A launcher (launcher.py) stands between worker and trainer, so that a killed worker leaves
-nothing.
+to a file and never through a pipe. So a dead network cannot stall a trainer, and a grandchild that keeps a pipe open
+cannot stall the worker. A launcher (launcher.py) is between worker and trainer, so that a killed worker leaves no
+trainer running.
 
-posix.py and windows.py hold the parts that differ between systems, under the same names.
+posix.py and windows.py have the parts that differ between systems, under the same names.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class CommandSpec:
 
     ``end``: the file that records an end which the worker did not order, even if the worker was killed before.
     ``errors``: a file for its standard error alone. ``file_bytes``: no file that it writes may become larger (POSIX).
-    ``preload``: modules; this Python program may be forked from a process that has imported them.
+    ``preload``: if given, the Python program may be forked from a process that has imported these modules.
     """
 
     argv: Sequence[str]
@@ -69,9 +69,9 @@ class LauncherLostError(SpawnFailedError):
 
 
 class LocalProcess:
-    """A trainer under one of our launchers. Only ``wait`` and ``stop`` block, both bounded by their argument.
+    """A trainer under one of our launchers. Only ``wait``, ``stop`` and ``wait_until_started`` block.
 
-    Safe to use from several threads.
+    Several threads may use it.
     """
 
     def __init__(self, launcher: Launcher, folder: str | None = None, group: Path | None = None) -> None:
@@ -95,7 +95,7 @@ class LocalProcess:
         return self._ended
 
     def wait(self, timeout_s: float | None = None) -> Ended | None:
-        """Wait for the end; None when ``timeout_s`` passed first."""
+        """Wait for the trainer's end and return it; None when ``timeout_s`` passed first."""
         self._over.wait(timeout_s)
         return self._ended
 
@@ -106,13 +106,13 @@ class LocalProcess:
         self._order("terminate")
 
     def kill(self) -> None:
-        """Kill the whole tree."""
+        """Kill the trainer's whole process tree."""
         self._order("kill")
         if not system.LAUNCHER_IS_REUSABLE:
             self._launcher.destroy()
 
     def pause(self) -> None:
-        """Suspend the whole tree; its memory stays allocated."""
+        """Suspend the trainer's whole process tree; its memory stays allocated."""
         self._order("pause")
         system.pause_tree(self._pid)
 
@@ -121,7 +121,8 @@ class LocalProcess:
         system.resume_tree(self._pid)
 
     def stop(self, grace_s: float) -> Ended:
-        """Stop the trainer: stop signal, up to ``grace_s`` seconds, kill, a limited wait. It always returns an end."""
+        """Stop the trainer: stop signal, up to ``grace_s`` seconds, kill, a limited wait. Return its end, an unknown
+        one if its launcher does not answer."""
         self.terminate()
         if (ended := self.wait(grace_s)) is not None:
             return ended
@@ -132,7 +133,7 @@ class LocalProcess:
         return self._finish(Ended())
 
     def wait_until_started(self) -> None:
-        """Raise SpawnFailedError unless the trainer is running, or has run."""
+        """Wait until the trainer runs, or has run. Raises SpawnFailedError if it could not be started."""
         if not self._started.wait(START_WAIT_S):
             self._launcher.destroy()
             raise SpawnFailedError(f"its launcher did not answer within {START_WAIT_S:.0f} s")
@@ -151,11 +152,12 @@ class LocalProcess:
         self._started.set()
 
     def used(self) -> Used:
-        """Return what the trainer's process tree uses, as far as visible; empty before its start and after its end."""
+        """Return what the trainer's process tree uses, as far as visible; ``Used()`` before its start and after its
+        end."""
         return used_by(self._pid, self._group) if self._pid and self._ended is None else Used()
 
     def _explained(self, ended: Ended) -> Ended:
-        """Add the system's memory state to the end, if lack of memory may be the cause."""
+        """Return the end, completed by the system's memory state if lack of memory may be its cause."""
         if ended.signal != SIGKILL and ended.code != Exit.OUT_OF_MEMORY:
             return ended
         kills = memory_state().kills - self._memory.kills
@@ -163,7 +165,7 @@ class LocalProcess:
         return replace(ended, oom_kills=max(0, kills), free_kib=free_kib)
 
     def lose(self) -> None:
-        """Note that the launcher was lost, and kill its trainer. The trainer must not continue without its launcher."""
+        """Record that the launcher was lost, and kill its trainer, which must not continue without a launcher."""
         if self._ended is None:
             if self._pid:
                 self.end_without_launcher()
@@ -173,7 +175,7 @@ class LocalProcess:
         self._started.set()
 
     def end_without_launcher(self) -> None:
-        """Kill the tree without its launcher, as far as it can be found by groups and environment."""
+        """Kill the trainer's tree without its launcher, as far as it can be found by groups and environment."""
         system.kill_group(self._pid)
         system.end_group(self._group)
         if self._folder:
@@ -217,7 +219,7 @@ class Launcher:
     """A launcher process and the thread that reads its reports. Raises OSError when it cannot be started."""
 
     def __init__(self, forked: Forked | None = None) -> None:
-        """Start the launcher process; ``forked`` is one from a warm parent, which takes one trainer."""
+        """Start a launcher process, or use ``forked``, one from a warm parent, which runs only one trainer."""
         self.reusable = system.LAUNCHER_IS_REUSABLE and forked is None
         self.process: LocalProcess | None = None  # the last trainer it was given
         self.alive = True  # whether it takes one; when this turns false, `process` is lost
@@ -244,8 +246,8 @@ class Launcher:
         return self.alive and idle and (self.reusable or self.process is None)
 
     def run(self, spec: CommandSpec, group: Path | None = None) -> LocalProcess:
-        """Start a trainer under this launcher, in the control group ``group`` if that can be made, and wait until it
-        runs. Raises SpawnFailedError."""
+        """Start a trainer under this launcher, in the control group ``group`` if that can be made; return its process
+        when it runs. Raises SpawnFailedError."""
         order = {
             **vars(spec),
             "argv": [str(part) for part in spec.argv],
@@ -264,13 +266,13 @@ class Launcher:
         return process
 
     def send(self, command: Any) -> None:
-        """Send a command. If the launcher is gone, the reading thread notices and reports it."""
+        """Send a command to the launcher. If the launcher has ended, the reading thread notices and reports that."""
         with self._lock, contextlib.suppress(OSError, ValueError):
             self._stdin.write(json.dumps(command, default=_place).encode() + b"\n")
             self._stdin.flush()
 
     def close(self) -> None:
-        """Close the launcher's input: it kills its trainer, and ends. A launcher that does not end is killed."""
+        """Close the launcher's input, so that it kills its trainer and ends. A launcher that does not end is killed."""
         self._close_input()
         self._reader.join(KILL_WAIT_S)
         if self._reader.is_alive():
@@ -310,7 +312,8 @@ class Launcher:
 
 
 def end_on_record(path: Path) -> Ended | None:
-    """Read the recorded end of a trainer whose worker was killed at about that time: see ``CommandSpec.end``."""
+    """Return the end of a trainer that its launcher recorded (``CommandSpec.end``), because the worker may have been
+    killed meanwhile; None without a valid record."""
     try:
         return _end_of(strict_json.loads(path.read_bytes()))
     except (OSError, ValueError, KeyError, TypeError):
@@ -318,7 +321,7 @@ def end_on_record(path: Path) -> Ended | None:
 
 
 class LocalRunner:
-    """The runner of this machine; it keeps a launcher ready from one trainer to the next."""
+    """The runner of trainers on this machine; it keeps a launcher ready from one trainer to the next."""
 
     def __init__(self, owner: Path | None = None, *, warm: WarmParents | None = None) -> None:
         """``owner``: the state folder that names the control groups; without one there are none.
@@ -331,7 +334,7 @@ class LocalRunner:
         self._launchers: list[Launcher] = []
 
     def start(self, spec: CommandSpec) -> LocalProcess:
-        """Start ``spec`` and return once it runs. Raises SpawnFailedError with the system's reason."""
+        """Start ``spec`` and return its process when it runs. Raises SpawnFailedError with the system's reason."""
         try:
             spec.output.parent.mkdir(parents=True, exist_ok=True)
             return self._forked(spec) or self._fresh(spec)
@@ -347,7 +350,8 @@ class LocalRunner:
                 return self._free_launcher().run(spec, self._group())
 
     def _forked(self, spec: CommandSpec) -> LocalProcess | None:
-        """Fork a trainer from a process that has its modules; None if there is no such process, or the fork fails."""
+        """Return a trainer forked from a process that has its modules; None if there is no such process, or the fork
+        fails."""
         if self._warm is None or spec.preload is None:
             return None
         argv = [str(part) for part in spec.argv]
@@ -382,13 +386,14 @@ class LocalRunner:
         return next(free, None) or self._keep(Launcher())
 
     def _keep(self, launcher: Launcher) -> Launcher:
-        """Keep a reference to the process until it has ended."""
+        """Add a launcher to those kept, drop those that have ended, and return the launcher."""
         self._launchers = [*(each for each in self._launchers if each.alive), launcher]
         return launcher
 
 
 def _forget_a_start(spec: CommandSpec) -> None:
-    """End a trainer that a launcher started without reporting it, and remove its output."""
+    """Kill a trainer that a launcher may have started without reporting it, and delete its output file and its
+    record."""
     if folder := spec.env.get(STATE_VARIABLE):
         system.end_leftovers(STATE_VARIABLE, Path(folder))
     for file in (spec.output, spec.end):
@@ -397,7 +402,7 @@ def _forget_a_start(spec: CommandSpec) -> None:
 
 
 def end_leftovers(folder: Path) -> list[int]:
-    """Kill the trainers of an earlier worker with this state folder; returns process ids.
+    """Kill the trainers of an earlier worker with this state folder; return their process ids.
 
     The caller holds the folder's lock, so that no other worker started them.
     """

@@ -1,6 +1,6 @@
 """Measure what a trainer uses of its host: CPU time, memory and GPU of its processes, or of their control group.
 
-A figure that the system does not report is None, and no function here raises.
+A figure that the system does not report is None, and :func:`used_by` does not raise.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """``cpu_s`` is the total so far; the other values are present ones. ``gpu`` is a share of 1, the mean of the GPUs
-    on which it runs."""
+    """A trainer's use of its host: ``cpu_s`` is the total so far; the other values are present ones. ``gpu`` is how
+    busy the GPUs are on which it runs, on average, as a share of 1."""
 
     cpu_s: float = 0.0
     memory_bytes: int | None = None
@@ -29,7 +29,8 @@ class Used:
 
 
 def used_by(pid: int, group: Path | None = None) -> Used:
-    """Measure the process ``pid`` and its descendants; ``group`` is the folder of their control group."""
+    """Return what the process ``pid`` and its descendants use; ``group`` is the folder of their control group, whose
+    count of memory is preferred."""
     import psutil
 
     cpu_s, memory, pids = 0.0, 0, set[int]()
@@ -46,7 +47,7 @@ def used_by(pid: int, group: Path | None = None) -> Used:
 
 
 def tree_of(pid: int | None = None) -> list[Any]:
-    """List a process, by default this one, and its descendants; none when it has ended."""
+    """Return a process, by default this one, and its descendants; an empty list when it has ended."""
     import psutil
 
     with contextlib.suppress(psutil.Error):
@@ -56,7 +57,8 @@ def tree_of(pid: int | None = None) -> list[Any]:
 
 
 def _on_gpus(nvml: Any, pids: Collection[int]) -> tuple[float, int] | None:
-    """Sum the memory of these processes on all GPUs, and average how busy the GPUs are on which they run."""
+    """Return how busy the GPUs are on which these processes run, on average, and the processes' memory there; None if
+    they run on none."""
     busy: list[float] = []
     memory = 0
     for device in devices(nvml):
@@ -68,12 +70,13 @@ def _on_gpus(nvml: Any, pids: Collection[int]) -> tuple[float, int] | None:
 
 
 def devices(nvml: Any) -> Iterator[Any]:
-    """Iterate over the GPUs of NVIDIA's library."""
+    """Iterate over NVIDIA's handles of all GPUs."""
     return map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
 
 
 def ask_nvml(question: Callable[[Any], _T]) -> _T | None:
-    """Ask NVIDIA's library between init and shutdown; ``None`` without library, driver or answer."""
+    """Return the answer of ``question``, called between init and shutdown of NVIDIA's library; ``None`` without
+    library, driver or answer."""
     if sys.platform == "linux" and not _has_nvml():
         return None
     try:
@@ -91,7 +94,7 @@ def ask_nvml(question: Callable[[Any], _T]) -> _T | None:
 
 
 def _has_nvml() -> bool:
-    """Return True if the driver's library exists: loading pynvml to ask costs 2 MiB of memory."""
+    """Return True if the driver's library exists. Importing pynvml to find that out would take 2 MiB of memory."""
     import ctypes
 
     try:

@@ -1,26 +1,26 @@
-"""The warm parent: a process that has imported what our trainers import, and from which trainers are forked.
+"""The warm parent: a process that has imported what built-in trainers import, and from which trainers are forked.
 
 Importing torch takes more than a second, forking a process that has it a hundredth of that. For each trainer the parent
 forks a launcher (launcher.py), which forks the trainer. So a forked trainer has the same pipe, process tree, control
 group and limits as one that was started normally, and several launchers share the memory of one parent. The trainer's
-program itself is imported after the order, so that it is never older than the file on the disk. The parent ends if a
+program itself is imported after the fork, so that it is never older than the file on the disk. The parent ends if a
 package was installed or removed since it began.
 
-A fork copies one thread and the memory of all. So no thread and no CUDA may have run before a fork. The parent checks
-both before each fork, and ends if it finds one. Some libraries start a thread when they are imported (Polars does);
-``families.preloads`` must not name them.
+A fork copies one thread and the memory of all. So the parent may have no further thread, and no CUDA in use, when it
+forks. The parent checks both before each fork, and ends if it finds either. Some libraries start a thread when they are
+imported (Polars does); ``families.preloads`` must not name them.
 
-The worker starts it as ``python -m training.fleet.process.warm FD`` (parents.py), in the folder and environment of a
-trainer; ``FD`` is a socket of messages (``SOCK_SEQPACKET``). One JSON value each::
+The worker starts the parent as ``python -m training.fleet.process.warm FD`` (parents.py), in the folder and environment
+of a trainer; ``FD`` is a socket of messages (``SOCK_SEQPACKET``). One JSON value each::
 
     {"import": [...], "idle_s": S, "own_kib_max": N}
-        -> {"ready": KIB}     once they are imported: memory that is its own, not a file's
+        -> {"ready": KIB}     once they are imported: the memory that belongs to no file
     {"fork": true}
         -> {"forked": PID}    a launcher, with the ends of pipes to its standard input and from its standard output
     on any of them
-        -> {"unfit": "why"}   it ends then, and a trainer has to be started afresh
+        -> {"unfit": "why"}   the parent ends; the trainer must be started normally
     after ``idle_s`` without a launcher, and where packages have changed
-        -> {"idle": true}     it ends then
+        -> {"idle": true}     the parent ends
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class ForkedLauncher(launcher.PosixLauncher):
     once = True
 
     def become(self, spec: dict[str, Any], fail: int) -> None:
-        """Import the trainer's program and run it; this process ends as the program ends."""
+        """Import the trainer's program and run it in this forked child, which ends as the program ends."""
         try:
             launcher.start_clean(spec)
             for number in self.own_pipes:
@@ -76,7 +76,8 @@ class ForkedLauncher(launcher.PosixLauncher):
 
 
 def prepare(spec: dict[str, Any]) -> Any:
-    """Make this process what ``python -m PROGRAM …`` would be just before it runs; returns the program's module."""
+    """Make this process what ``python -m PROGRAM …`` would be just before the program runs; return the program's
+    module."""
     for name, handler in PYTHONS_OWN.items():
         signal.signal(getattr(signal, name), handler)
     os.environ.clear()
@@ -93,7 +94,8 @@ def prepare(spec: dict[str, Any]) -> Any:
 
 
 def check(own_kib_max: int) -> None:
-    """Raise UnfitError when a fork of this process could differ from a fresh one."""
+    """Raise UnfitError if this process has further threads, has CUDA in use, or has more than ``own_kib_max`` KiB of
+    its own memory."""
     if threads := further_threads():
         raise UnfitError(f"it has further threads: {', '.join(threads)}")
     torch = sys.modules.get("torch")
@@ -104,7 +106,7 @@ def check(own_kib_max: int) -> None:
 
 
 def bring_in(modules: Sequence[str]) -> None:
-    """Import the modules. Raises UnfitError that names the one which cannot be imported, or starts a thread."""
+    """Import the modules. Raises UnfitError, which names the module, if one cannot be imported or starts a thread."""
     for name in modules:
         try:
             importlib.import_module(name)
@@ -130,7 +132,7 @@ def further_threads() -> list[str]:
 
 
 def dates_of_packages() -> list[int]:
-    """Return when the folders of installed packages last gained or lost one."""
+    """Return the times (ns) at which the folders of installed packages were last changed."""
     found = []
     for folder in sys.path:
         if folder.endswith("-packages"):
@@ -163,7 +165,8 @@ class Parent:
             socket.send_fds(self.control, [json.dumps(message).encode()], ends)
 
     def serve(self) -> None:
-        """Import, then fork on each order until the worker has ended, no job needs this process, or it is unfit."""
+        """Import the modules, then fork a launcher on each order, until the worker ends, no trainer runs for
+        ``idle_s``, or this process is unfit."""
         launcher.adopt_orphans()
         launcher.stay()
         launcher.go_first()
@@ -199,7 +202,8 @@ class Parent:
         self.say({"ready": own_memory_kib()})
 
     def obey(self, pipes: tuple[int, ...]) -> bool:
-        """Fork a launcher for the worker; return False if the worker has ended."""
+        """Fork a launcher for the worker. Return False, without a fork, if the worker has ended or packages have
+        changed."""
         if not self.control.recv(MESSAGE_BYTES):
             return False
         if dates_of_packages() != self.packages:
@@ -231,7 +235,7 @@ class Parent:
             os.close(number)
 
     def reap(self) -> None:
-        """Reap launchers that ended; if one was killed, kill the processes that it left."""
+        """Reap launchers that ended, and kill the processes that a killed launcher left behind."""
         with contextlib.suppress(ChildProcessError):
             while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
                 self.launchers.discard(pid)

@@ -2,16 +2,16 @@
 
 Windows has no process groups that one could kill, and a child does not die with its parent. A *job object* with
 KILL_ON_JOB_CLOSE does both: every process that a member starts is a member, and when the last handle to the object is
-closed (at any end of the worker) the system kills them all. A process can be put into a job only after its start, and
-children that it started before are not in the job. So the launcher is put into the job while it still waits for its
+closed (at any end of the worker) the system kills all members. A process can be put into a job only after its start,
+and children that it started before are not in the job. So the launcher is put into the job while it still waits for its
 first line; the trainer then starts inside the job.
 
-Stopping politely is Ctrl-Break: Ctrl-C is ignored by a process group of its own. It only reaches processes on the
-sender's console, so the launcher gets a hidden console of its own, which its trainer shares, and it is the launcher
-that sends it. A service without a desktop works the same way.
+A trainer is asked to stop by Ctrl-Break, because a new process group ignores Ctrl-C. Ctrl-Break only reaches processes
+on the sender's console. So the launcher gets its own hidden console, which its trainer shares, and the launcher sends
+Ctrl-Break. A service without a desktop works the same way.
 
-Every process that a member starts is a member (``BREAKAWAY_OK`` is not set, so that no flag prevents it). Not killed
-are processes that another service was asked to start: a task of the scheduler, a process made through WMI.
+No process can leave the job object, because ``BREAKAWAY_OK`` is not set. Processes that another service was asked to
+start are not members, and are not killed: a task of the scheduler, a process made through WMI.
 
 The module can be imported on every system, because only its functions use Windows names.
 """
@@ -59,7 +59,7 @@ class _ExtendedLimits(ctypes.Structure):
 
 
 def _kernel32() -> Any:
-    """Load kernel32 and declare its functions' types, because a handle is as wide as a pointer."""
+    """Return kernel32 after declaring its functions' types, because a handle is as wide as a pointer."""
     library = ctypes.WinDLL("kernel32", use_last_error=True)  # type: ignore[attr-defined]
     library.CreateJobObjectW.restype = ctypes.c_void_p
     library.CreateJobObjectW.argtypes = (ctypes.c_void_p, ctypes.c_wchar_p)
@@ -71,21 +71,22 @@ def _kernel32() -> Any:
 
 
 def group_for(owner: Path) -> Path | None:  # noqa: ARG001 - POSIX needs it
-    """Return none: the job object holds the tree."""
+    """Return None: on Windows the job object, not a control group, contains the trainer's tree."""
     return None
 
 
 def end_group(folder: Path | None) -> list[int]:  # noqa: ARG001 - POSIX needs it
-    """Do nothing: opening the job object kills the members."""
+    """Return an empty list: :func:`open_job_object` kills the members."""
     return []
 
 
 def kill_descendants(pid: int) -> None:
-    """Do nothing: opening the job object kills the members."""
+    """Do nothing: :func:`open_job_object` kills the members."""
 
 
 def popen_options() -> dict[str, Any]:
-    """Set a hidden console and a process group of its own, without Ctrl-C from the worker's console."""
+    """Return the options that give the launcher a hidden console and its own process group, without Ctrl-C from the
+    worker's console."""
     group = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
     return {"creationflags": CREATE_NO_WINDOW | group}
 
@@ -111,18 +112,18 @@ def job_object(process: subprocess.Popen[bytes]) -> object:
 
 
 def open_job_object(handle: object) -> None:
-    """Kill every member of the job object and close it. Called once for a handle."""
+    """Kill every member of the job object and close its handle. Called once for a handle."""
     kernel32 = _kernel32()
     kernel32.TerminateJobObject(handle, 1)
     kernel32.CloseHandle(handle)
 
 
 def kill_group(pid: int) -> None:
-    """Do nothing: opening the job object kills the members."""
+    """Do nothing: :func:`open_job_object` kills the members."""
 
 
 def pause_tree(pid: int) -> None:
-    """Suspend the trainer and its children; Windows has no signal for that."""
+    """Suspend the trainer and its descendants one by one; Windows has no signal for that."""
     for process in tree_of(pid):
         with contextlib.suppress(Exception):  # it may have ended meanwhile
             process.suspend()
@@ -135,5 +136,5 @@ def resume_tree(pid: int) -> None:
 
 
 def end_leftovers(variable: str, folder: Path) -> list[int]:  # noqa: ARG001 - POSIX needs them
-    """Do nothing: the job object died with the worker, and its members with it."""
+    """Return an empty list: the job object died with the worker, and its members with it."""
     return []

@@ -71,21 +71,22 @@ class Artifact:
 
     @classmethod
     def at(cls, place: str) -> Artifact:
-        """Return the artifact that a folder holds; its size is unknown."""
+        """Return the artifact whose folder, relative to the store's root, is ``place``, with size 0 because its size is
+        unknown."""
         kind, _, artifact_id = place.rpartition("/")
         model, _, mode = kind.rpartition("_")
         return cls(artifact_id, model, mode, 0)
 
     def index_row(self, job_id: str, attempt: int, stored_at: float, gone: tuple[float, str] | None = None) -> IndexRow:
-        """Return the index line for the attempt that delivered the artifact first; ``gone``: when it was deleted, and
-        why."""
+        """Return the index line for the attempt that delivered the artifact first; ``gone`` says when and why the
+        bundle was deleted."""
         row = IndexRow(**asdict(self), job_id=job_id, attempt=attempt, stored_at=stored_at, path=self.path)
         return row if gone is None else msgspec.structs.replace(row, removed_at=gone[0], removed_why=gone[1])
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """A bundle that retention deleted."""
+    """A bundle that retention deleted, when, and why."""
 
     artifact: Artifact
     at: float
@@ -95,8 +96,8 @@ class Removed:
 class ArtifactStore:
     """A folder of bundles. One process owns it at a time.
 
-    ``reserve_bytes`` is the watermark of free disk space below which the store takes no new upload, and no
-    further block of one.
+    If fewer than ``reserve_bytes`` of disk space would stay free, the store takes no new upload, and no further block
+    of one.
     """
 
     def __init__(self, root: Path, fs: Fs | None = None, *, reserve_bytes: int = RESERVE_BYTES) -> None:
@@ -115,7 +116,7 @@ class ArtifactStore:
     # -- its database -------------------------------------------------------------------------------------------
 
     def marked(self) -> str | None:
-        """Read the id of the database to which the store belongs, if it has one; raises BadMark."""
+        """Return the id of the database to which the store belongs; None if it belongs to none. Raises BadMark."""
         return read_mark(self._fs, self.root)
 
     def mark(self, database_id: str) -> None:
@@ -140,16 +141,17 @@ class ArtifactStore:
     # -- uploads ------------------------------------------------------------------------------------------------
 
     def offset(self, claim_id: str, sha256: str | None) -> int:
-        """Return the offset of a claim's upload, where the next writer resumes. 0 for an undeclared digest."""
+        """Return how many bytes of a claim's upload are stored, where the next writer resumes; 0 if no digest was
+        declared."""
         return self.incoming.offset(part_name(claim_id, sha256)) if sha256 else 0
 
     def open_part(
         self, claim_id: str, sha256: str | None, *, offset: int = 0, host: str | None = None, coming: int = 0
     ) -> PartFile:
-        """Take over an upload at ``offset`` (0 restarts it), so that its former writer can write no more.
+        """Take over an upload at ``offset`` (0 restarts it) and return its part; the former writer can write no more.
 
-        ``coming`` bytes are announced by ``host``, which stays within its share of the free space. It hashes the stored
-        prefix again. Raises OffsetMismatch, StoreFull, ShareFull, StoreUnavailable, BadName.
+        ``coming`` bytes are announced by ``host``, which stays within its share of the free space. The stored prefix is
+        hashed again. Raises OffsetMismatch, StoreFull, ShareFull, StoreUnavailable, BadName.
         """
         name = part_name(claim_id, sha256)
         return self.incoming.open(name, offset, host=host, coming=coming)
@@ -179,9 +181,9 @@ class ArtifactStore:
         return artifact
 
     def confirm(self, artifact_id: str, *, model: str, mode: str) -> Artifact:
-        """Hash an artifact again whose upload is announced once more, and make it durable.
+        """Hash an artifact again whose upload is announced once more, and make the artifact durable.
 
-        A crash after the rename may have interrupted its first publication. Raises NotStored or Damaged.
+        A crash after the rename may have interrupted its first publication. Raises NotStored or DamagedArtifact.
         """
         artifact = self.verify(artifact_id, model=model, mode=mode)
         with self._publishing, disk_errors("publishing an artifact"):
@@ -198,13 +200,14 @@ class ArtifactStore:
     # -- artifacts ----------------------------------------------------------------------------------------------
 
     def find(self, artifact_id: str, *, model: str, mode: str) -> Artifact | None:
-        """Find an artifact without reading its bytes; None if it does not exist."""
+        """Return an artifact without reading its bytes; None if it is not in the store."""
         with disk_errors("looking for an artifact"):
             size = self._fs.size(self.root / Artifact(artifact_id, model, mode, 0).path)
         return None if size is None else Artifact(artifact_id, model, mode, size)
 
     def verify(self, artifact_id: str, *, model: str, mode: str) -> Artifact:
-        """Hash an artifact's bytes again; raises NotStored, or Damaged if they do not match its name."""
+        """Hash an artifact's bytes again and return it. Raises NotStored, or DamagedArtifact if they do not match its
+        name."""
         artifact = self.find(artifact_id, model=model, mode=mode)
         if artifact is None:
             raise NotStored(f"no artifact {artifact_id} is stored for {model} {mode}; upload it first")
@@ -215,14 +218,14 @@ class ArtifactStore:
         return artifact
 
     def open(self, artifact: Artifact) -> BinaryIO:
-        """Open the bundle for reading."""
+        """Open an artifact's bundle for reading. Raises NotStored."""
         try:
             return (self.root / artifact.path).open("rb")
         except OSError as error:
             raise NotStored(f"{artifact.path} cannot be read: {error.strerror}") from error
 
     def artifacts(self) -> Iterator[Artifact]:
-        """List every bundle in the store, even those without a row.
+        """Yield every bundle in the store, even one that no row names.
 
         The folder's name does not show where the model ends and the mode begins: the part after the last underscore is
         taken for the mode.
@@ -250,7 +253,7 @@ class ArtifactStore:
             self._write(target, f"{artifact.artifact_id}.{REMOVED}", sealed(body))
 
     def removed_note(self, artifact: Artifact) -> Removed | None:
-        """Read when and why a bundle was deleted; None if there is no note."""
+        """Return when and why a bundle was deleted; None if there is no note."""
         return read_removed(self._fs, self.root, artifact)
 
     def remove(self, artifact: Artifact) -> None:
@@ -264,7 +267,7 @@ class ArtifactStore:
             self._fs.sync_folder((self.root / artifact.path).parent)
 
     def removed(self) -> Iterator[Removed]:
-        """List the deleted bundles whose notes say why."""
+        """Yield the deleted bundles that have a note."""
         for kind in self._fs.names(self.root):
             for sha256 in self._fs.names(self.root / kind) if _KIND.fullmatch(kind) else ():
                 try:
@@ -278,8 +281,8 @@ class ArtifactStore:
     # -- provenance ---------------------------------------------------------------------------------------------
 
     def write_provenance(self, artifact: Artifact, *, job_id: str, attempt: int, record: Mapping[str, Any]) -> Path:
-        """Write a durable file that says how an attempt produced this bundle. Call it before the commit that accepts
-        the bundle.
+        """Write a durable file that says how an attempt produced this bundle; return the file's path. Call it before
+        the commit that accepts the bundle.
 
         Writing the same attempt again replaces its file, so a repeated request is harmless.
         """
@@ -293,7 +296,7 @@ class ArtifactStore:
         return target
 
     def provenance(self, artifact: Artifact) -> Iterator[dict[str, Any]]:
-        """Read the records of every attempt that delivered this bundle; unreadable ones are left out."""
+        """Yield the record of each attempt that delivered this bundle; unreadable ones are left out."""
         folder = (self.root / artifact.path).parent / PROVENANCE
         for name in self._fs.names(folder):
             try:
@@ -317,7 +320,7 @@ class ArtifactStore:
         return digest
 
     def report(self, artifact: Artifact, digest: str) -> bytes:
-        """Read a report; raises NotStored, or Damaged when its bytes do not match its name."""
+        """Return a report's bytes; raises NotStored, or DamagedArtifact when they do not match its name."""
         path = report_path(artifact, digest)
         try:
             body = b"".join(self._fs.read(self.root / path))
@@ -348,7 +351,7 @@ def report_path(artifact: Artifact, digest: str) -> str:
 
 
 def read_removed(fs: Fs, root: Path, artifact: Artifact) -> Removed | None:
-    """Read the note of a deleted bundle; None if there is none, or a damaged one."""
+    """Return the note of a deleted bundle; None if there is none, or a damaged one."""
     try:
         said = unsealed(b"".join(fs.read((root / artifact.path).with_name(REMOVED))))
         if said["artifact_id"] != artifact.artifact_id:

@@ -67,7 +67,7 @@ class About(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Shelved:
-    """A data set that can be fetched from the receiver."""
+    """A published data set, which can be fetched from the receiver."""
 
     dataset_id: str
     names: tuple[str, ...]
@@ -105,21 +105,21 @@ class DatasetStore:
     # -- looking ------------------------------------------------------------------------------------------------
 
     def catalogue(self) -> Catalogue:
-        """Read ids and names; a name whose data set is gone is left out."""
+        """Return the published data sets' ids and names; a name whose data set is gone is left out."""
         with self._lock, disk_errors("looking for data sets"):
             ids = frozenset(self._ids("sets"))
             names = {name: self._named(name) for name in self._fs.names(self.root / "names")}
         return Catalogue(ids, {name: each for name, each in names.items() if each in ids})
 
     def sets(self) -> list[Shelved]:
-        """List the data sets, the newest first."""
+        """Return the published data sets, the newest first."""
         with self._lock:
             known = self.catalogue()
             found = [self._shelved(each, known) for each in known.ids]
         return sorted(found, key=lambda each: (-each.about.pushed_at, each.dataset_id))
 
     def size_of(self, dataset_id: str) -> int | None:
-        """Return the size of a data set in bytes; None if it does not exist, or cannot be read."""
+        """Return the size of a published data set in bytes; None if it does not exist, or cannot be read."""
         if dataset_id not in self._sizes:  # an id stands for the same bytes for ever
             try:
                 self._sizes[dataset_id] = self._about(dataset_id).size
@@ -128,16 +128,18 @@ class DatasetStore:
         return self._sizes[dataset_id]
 
     def announced_size(self, dataset_id: str) -> int:
-        """Return the bytes of a data set that was announced, or published. Raises NoDataset."""
+        """Return the size in bytes of a data set that was announced or published. Raises NoDataset."""
         return self._announced(dataset_id).size
 
     def listing(self, dataset_id: str) -> bytes:
-        """Read and verify the listing's bytes; raises NoDataset, ChunksMissing."""
+        """Return the verified bytes of a published data set's listing. Raises NoDataset, and ChunksMissing if they are
+        damaged."""
         with self._lock, disk_errors("reading a listing"):
             return self._document("sets", dataset_id)
 
     def piece(self, dataset_id: str, sha256: str) -> bytes:
-        """Read and verify a chunk of a data set; a damaged one is renamed. Raises NoDataset, ChunksMissing."""
+        """Return a verified chunk of a published data set; a damaged chunk is renamed. Raises NoDataset,
+        ChunksMissing."""
         if self._listing("sets", dataset_id).length_of(sha256) is None:
             raise NoDataset(f"data set {dataset_id[:12]} has no chunk {sha256[:12]}")
         path = self._chunk(sha256)
@@ -155,7 +157,8 @@ class DatasetStore:
     # -- pushing ------------------------------------------------------------------------------------------------
 
     def begin(self, dataset_id: str, document: bytes) -> AnnouncedDataset:
-        """Store a listing as a draft; return its missing chunks. Raises WrongDigest, BadName, StoreFull."""
+        """Store a listing as a draft, unless its data set is published; return the missing chunks. Raises WrongDigest,
+        BadName, StoreFull."""
         if hashlib.sha256(document).hexdigest() != dataset_id:
             raise WrongDigest(f"the listing that arrived is not that of {dataset_id[:12]}")
         try:
@@ -233,7 +236,7 @@ class DatasetStore:
             return self._shelved(dataset_id, self.catalogue())
 
     def _check_name(self, name: str, dataset_id: str) -> None:
-        """Refuse a name that could be the id of another data set."""
+        """Raise BadName for a name that could be an id of a data set, or the beginning of one."""
         known = {*self._ids("sets"), dataset_id}
         meant = [each for each in known if each.startswith(name)]
         if ID.fullmatch(name) or (PREFIX.fullmatch(name) and meant):
@@ -246,7 +249,7 @@ class DatasetStore:
     # -- removing -----------------------------------------------------------------------------------------------
 
     def remove(self, dataset_id: str) -> int:
-        """Delete a data set, its names and the chunks that no other data set uses; return the freed bytes."""
+        """Delete a data set, its names and the chunks that no other data set uses; return the number of freed bytes."""
         with self._lock, disk_errors("removing a data set"):
             listing = self._listing("sets", dataset_id)
             for name, named in self.catalogue().names.items():
@@ -277,7 +280,8 @@ class DatasetStore:
             return self._shelved(dataset_id, self.catalogue())
 
     def sweep(self, older_than: float) -> int:
-        """Delete drafts last written before ``older_than`` (epoch s) and unlisted chunks; return their number."""
+        """Delete drafts and temporary files last written before ``older_than`` (epoch s), and chunks in no listing;
+        return their number."""
         with self._lock, disk_errors("sweeping the data sets"):
             gone = [
                 path
@@ -298,7 +302,7 @@ class DatasetStore:
     # -- inside -------------------------------------------------------------------------------------------------
 
     def _is_published(self, dataset_id: str, document: bytes) -> bool:
-        """Return True if the data set is published; repair a damaged listing if needed."""
+        """Return True if the data set is published; if its listing is damaged, write ``document`` in its place."""
         try:
             self._listing("sets", dataset_id)
         except NoDataset:
@@ -308,7 +312,7 @@ class DatasetStore:
         return True
 
     def _announced(self, dataset_id: str) -> Listing:
-        """Read the listing of a draft, or of a published data set that is being repaired."""
+        """Return the listing of a draft; without one, that of a published data set. Raises NoDataset."""
         try:
             return self._listing("drafts", dataset_id)
         except NoDataset:
@@ -345,8 +349,8 @@ class DatasetStore:
         return (place for place in listing.distinct() if self._fs.size(self._chunk(place.sha256)) != place.length)
 
     def _is_listed(self) -> Callable[[str], bool]:
-        """Return a function that tells whether any listing has a chunk. It keeps all listings in memory, about 40 bytes
-        per chunk."""
+        """Return a function that returns True if any listing has a chunk. It keeps all listings in memory, about 40
+        bytes per chunk."""
         listings = [self._listing(folder, each) for folder in ("sets", "drafts") for each in self._ids(folder)]
         return lambda sha256: any(listing.length_of(sha256) is not None for listing in listings)
 
@@ -393,7 +397,7 @@ class DatasetStore:
             )
 
     def _make_durable(self, listing: Listing) -> None:
-        """Sync the names of all files of a data set, because a killed process may not have done so."""
+        """Sync the folders that name a data set's files, because a killed process may not have done so."""
         kinds = (kind for kind in ("about", "sets") if self._fs.names(self.root / kind))
         there = [self._path(kind, listing.dataset_id) for kind in kinds]
         sync_ways(self._fs, [*there, *(self._chunk(place.sha256) for place in listing.distinct())], self.root.parent)

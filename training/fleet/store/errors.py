@@ -32,7 +32,7 @@ class OnlyName(BadName):
 
 
 class BadMark(StoreError):
-    """The file with the id of the store's database is invalid."""
+    """The file ``database.json``, which names the store's database, is invalid."""
 
 
 class StoreFull(StoreError):
@@ -123,7 +123,8 @@ class WrongDigest(UploadError):
 
 @contextlib.contextmanager
 def disk_errors(doing: str) -> Iterator[None]:
-    """Turn the operating system's errors into store errors that name the work in progress."""
+    """Turn an OSError raised in this context into StoreFull or StoreUnavailable, whose text names the work in
+    progress."""
     try:
         yield
     except OSError as error:

@@ -39,22 +39,22 @@ PARTS_MAX = 3  # of one claim: a bundle packed again may have other bytes
 
 
 def check_sha256(text: str) -> str:
-    """Return the digest, or raise BadName when it is not 64 lower-case hexadecimal digits."""
+    """Return the digest ``text``, or raise BadName when it is not 64 lower-case hexadecimal digits."""
     if not _SHA256.fullmatch(text):
         raise BadName(f"{text[:80]!r} is not a SHA-256 in lower-case hexadecimal")
     return text
 
 
 def part_name(claim_id: str, sha256: str | None) -> str:
-    """Return the file name of an upload, made from claim and announced digest."""
+    """Return the file name of an upload, made from claim and announced digest. Raises BadName."""
     if not NAMING_ID.fullmatch(claim_id):
         raise BadName(f"{claim_id[:80]!r} is not a claim id")
     return f"{claim_id}-{check_sha256(sha256) if sha256 else 'undeclared'}{PART_SUFFIX}"
 
 
 def within_share(own_bytes: int, more_bytes: int, free_bytes: int) -> bool:
-    """PURE: return True if a host with ``own_bytes`` of unfinished uploads may add more while ``free_bytes`` are
-    left."""
+    """PURE: return True if a host with ``own_bytes`` of unfinished uploads may add ``more_bytes`` while ``free_bytes``
+    are left."""
     return (own_bytes + more_bytes) * SHARE <= free_bytes + own_bytes
 
 
@@ -75,14 +75,14 @@ class PartFile:
         self.size = offset  # with those that are being written
 
     def rehash_prefix(self) -> None:
-        """Hash the bytes that the former writer wrote. No other writer owns them any more."""
+        """Hash the stored bytes, which the former writer wrote and can no longer change."""
         if self.offset:
             with disk_errors("reading a stored prefix"):
                 for block in self._fs.read(self._path):
                     self._hash.update(block)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Append to the part; Fenced if another writer owns it, StoreFull if the reserve or a share would be
+        """Append to the part. Raises Fenced if another writer owns it, StoreFull if the reserve or a share would be
         exceeded."""
         with self._lock:
             handle = self._own()
@@ -94,10 +94,10 @@ class PartFile:
         crashpoint("store.part.written")
 
     def seal(self, *, sha256: str | None, size: int | None) -> str:
-        """Sync the file and compare it with the announced digest and size; returns its SHA-256.
+        """Sync the file and compare it with the announced digest and size; return its SHA-256.
 
-        Incomplete keeps the part for the next try; WrongDigest, and a sync that fails, delete it, because pages that
-        failed to reach the disk may look written afterwards.
+        If bytes are missing, it raises Incomplete and keeps the part for the next try. WrongDigest and a failed sync
+        delete the part, because pages that failed to reach the disk may look written afterwards.
         """
         with self._lock:
             handle = self._own()
@@ -156,7 +156,7 @@ class PartFile:
 
 
 class Incoming:
-    """The folder of part files."""
+    """The folder of part files; it gives each part one writer, and limits each host to its share of the free space."""
 
     def __init__(self, folder: Path, fs: Fs, room: DiskRoom) -> None:
         self.folder = folder
@@ -176,7 +176,7 @@ class Incoming:
             return self.fs.size(self.folder / name) or 0
 
     def open(self, name: str, offset: int, *, host: str | None = None, coming: int = 0) -> PartFile:
-        """Take over an upload from byte ``offset`` and cut off what follows; 0 restarts it.
+        """Take over an upload from byte ``offset``, cut off what follows, and return the part; 0 restarts the upload.
 
         ``coming`` is how many bytes its writer announces; ``host`` is the host that sends them, or None if no share
         applies. Raises OffsetMismatch when fewer bytes are stored, TooManyParts, ShareFull, StoreFull. Reads the stored
@@ -211,7 +211,7 @@ class Incoming:
         return part
 
     def grow(self, name: str, part: PartFile, more: int) -> None:
-        """Count bytes that will be written to the part; ShareFull or StoreFull if there is no room."""
+        """Count ``more`` bytes that will be written to the part. Raises ShareFull or StoreFull if there is no room."""
         with self._lock:
             self._make_room(name, more)
             part.size = part.offset + more
@@ -219,8 +219,8 @@ class Incoming:
     def _make_room(self, name: str, more: int) -> None:
         """Let a part grow by ``more`` bytes, or raise ShareFull or StoreFull.
 
-        One part at a time may exceed its host's share while it is being written, because a bundle larger than a share
-        could never arrive otherwise. It may also delete unused parts if that frees enough. Their senders upload them
+        One part at a time may exceed its host's share while it is being written. Otherwise a bundle larger than a share
+        could never arrive. For that part, unused parts are deleted if that frees enough. Their senders upload them
         again; otherwise many half uploads could block each other without end.
         """
         host, free = self._hosts.get(_claim_of(name)), self.room.free()
@@ -238,7 +238,7 @@ class Incoming:
         self.room.check(more)
 
     def _unfinished(self, host: str) -> int:
-        """Sum the bytes of a host's parts."""
+        """Return the sum of the bytes of a host's parts."""
         if self._lying is None:
             idle = [name for name in self.fs.names(self.folder) if name not in self._owners]
             self._lying = {name: self.fs.size(self.folder / name) or 0 for name in idle}
@@ -251,13 +251,14 @@ class Incoming:
         self.fs.unlink(path)
 
     def _idle(self, name: str) -> list[tuple[Path, int]]:
-        """List the other parts that no upload is writing, with their sizes; the least recently written first."""
+        """Return the other parts that no upload is writing, with their sizes; the least recently written first."""
         names = [each for each in self.fs.names(self.folder) if _UPLOAD.fullmatch(each)]
         paths = [self.folder / each for each in names if each not in self._owners and each != name]
         return [(each, self.fs.size(each) or 0) for each in sorted(paths, key=self.fs.modified_at)]
 
     def _make_way(self, name: str) -> None:
-        """Delete a claim's oldest unused parts, so that it never has more than PARTS_MAX parts."""
+        """Delete a claim's oldest unused part if the claim has PARTS_MAX parts. Raises TooManyParts if all of them are
+        in use."""
         claim = _claim_of(name)
         parts = [each for each in self.fs.names(self.folder) if _claim_of(each) == claim]
         if len(parts) < PARTS_MAX:
@@ -269,7 +270,7 @@ class Incoming:
 
     @contextlib.contextmanager
     def giving_up(self, name: str, part: PartFile) -> Iterator[None]:
-        """Run an action on a part's file and end this writer's ownership, as one step."""
+        """Run the body of this context on a part's file and end its writer's ownership, as one step."""
         with self._lock:
             try:
                 yield
@@ -279,32 +280,32 @@ class Incoming:
                     del self._owners[name]
 
     def claims(self) -> set[str]:
-        """List the claims that have a part here."""
+        """Return the claims that have a part here."""
         with disk_errors("looking at the uploads"):
             return {_claim_of(name) for name in self.fs.names(self.folder)}
 
     def unclaimed(self) -> set[str]:
-        """List the claims with a part here whose host is unknown; drop those without a part."""
+        """Return the claims with a part here whose host is unknown; forget the hosts of claims without a part."""
         there = self.claims()
         with self._lock:
             self._hosts = {claim: host for claim, host in self._hosts.items() if claim in there}
             return there - self._hosts.keys()
 
     def learn(self, hosts: Mapping[str, str]) -> None:
-        """Set the hosts of claims whose uploads began before this process."""
+        """Set the hosts of claims whose uploads began before this process; a host that is known already stays."""
         with self._lock:
             self._hosts = {**hosts, **self._hosts}
 
     def forget(self, claims: Collection[str]) -> int:
-        """Delete the unused parts of these claims; return the freed bytes."""
+        """Delete the unused parts of these claims; return the number of freed bytes."""
         return sum(self._remove_idle(lambda path: _claim_of(path.name) in claims))
 
     def sweep(self, older_than: float) -> int:
-        """Delete unused files last written before ``older_than``; return their number."""
+        """Delete unused files last written before ``older_than`` (epoch s); return their number."""
         return len(self._remove_idle(lambda path: self.fs.modified_at(path) < older_than))
 
     def _remove_idle(self, chosen: Callable[[Path], bool]) -> list[int]:
-        """Delete the chosen unused files; return their sizes."""
+        """Delete the unused files for which ``chosen`` returns True; return their sizes."""
         sizes = []
         for name in self.fs.names(self.folder):
             path = self.folder / name

@@ -19,7 +19,7 @@ from training.fleet.store.incoming import PART_SUFFIX
 
 
 class IndexRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line: the artifact, and the attempt that delivered it first."""
+    """One line of the index: the artifact, and the attempt that delivered it first."""
 
     artifact_id: str
     model: str
@@ -33,7 +33,7 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     removed_why: str | None = None  # … and why
 
     def line(self) -> bytes:
-        """Write the row as a line of the file, newline included."""
+        """Return the row as a line of the file, newline included."""
         return msgspec.json.encode(self) + b"\n"
 
 
@@ -47,7 +47,7 @@ class IndexRepair:
 
 
 class StoreIndex:
-    """The file, with one writer at a time."""
+    """The file ``index.jsonl``; one thread writes it at a time."""
 
     def __init__(self, path: Path, temporary_folder: Path, fs: Fs) -> None:
         self._path = path
@@ -58,9 +58,9 @@ class StoreIndex:
         self.repairs = 0
 
     def append(self, row: IndexRow, repairs: int | None = None) -> bool:
-        """Add a committed artifact's line by one synced write. Half a line left by a failure is cut off first.
-        ``repairs``, if given, is the number of repairs before the commit. If another repair followed, the file may have
-        the line already: then it is not added, and False is returned."""
+        """Add a committed artifact's line by one synced write, after cutting off half a line that a failure left;
+        return True. ``repairs``, if given, is the number of repairs before the commit. If another repair followed, the
+        file may have the line already: then nothing is added, and False is returned."""
         with self._lock, disk_errors("appending to the index"):
             if repairs not in (None, self.repairs):
                 return False
@@ -72,7 +72,8 @@ class StoreIndex:
             return True
 
     def repair(self, rows: Iterable[IndexRow]) -> IndexRepair:
-        """Make the file equal to the database's ``rows``, which are in the order of their commits.
+        """Make the file equal to the database's ``rows``, which are in the order of their commits; return what was
+        changed.
 
         An incomplete last line is cut off; a file with any other difference is replaced.
         """
@@ -101,7 +102,7 @@ class StoreIndex:
         return IndexRepair(cut, rebuilt, count)
 
     def _cut_torn_line(self) -> int:
-        """Cut the file after its last newline; returns the number of bytes cut."""
+        """Cut the file after its last newline; return the number of bytes cut."""
         size = self._fs.size(self._path)
         if not size:
             return 0

@@ -1,4 +1,4 @@
-"""The locks of database and store; every path to the same database or store leads to the same lock."""
+"""The paths of the locks of database and store; every path to the same database or store leads to the same lock."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 
 def lock_of(database: Path) -> Path:
-    """Return the path of a database's lock, after following all symbolic links. OSError for a file with a second hard
-    link."""
+    """Return the path of a database's lock, after following all symbolic links. Raises OSError for a database file with
+    a second hard link."""
     real = database.resolve()
     if real.is_file() and real.stat().st_nlink > 1:
         words = "has a second name (a hard link), under which another could open it: remove one of them"

@@ -55,13 +55,13 @@ class LogFile:
 
 
 class LogStore:
-    """The files of output below a store's root. Safe to use from several threads."""
+    """The files of output below a store's root. Several threads may use it."""
 
     def __init__(self, root: Path, fs: Fs) -> None:
         self.root, self._fs = root, fs
 
     def write(self, job_id: str, attempt: int, first: int, lines: list[str]) -> LogFile:
-        """Store lines durably; storing the same lines again does no harm."""
+        """Store lines durably in a file, and return what describes it; storing the same lines again does no harm."""
         text = "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
         packed = gzip.compress(text, LEVEL, mtime=0)
         digest = hashlib.sha256(packed).hexdigest()
@@ -74,7 +74,7 @@ class LogStore:
         return file
 
     def read(self, file: LogFile) -> list[str]:
-        """Return a file's lines; raises NotStored, or Damaged if its bytes are not the stored ones."""
+        """Return a file's lines; raises NotStored, or DamagedArtifact if its bytes are not the stored ones."""
         path = self.root / file.path
         with disk_errors("reading a file of output"):
             if self._fs.size(path) is None:
@@ -88,7 +88,8 @@ class LogStore:
         return _lines(text)
 
     def remove(self, job_id: str, attempt: int, first: int, end: int) -> None:
-        """Delete an attempt's files whose first line is in a range; no error if there are none."""
+        """Delete an attempt's files whose first line is from ``first`` up to, but not including, ``end``; no error if
+        there are none."""
         with disk_errors("removing a file of output"):
             for name in self._fs.names(self.root / LOGS / job_id):
                 found = parsed(name)
@@ -96,7 +97,8 @@ class LogStore:
                     self._fs.unlink(self.root / LOGS / job_id / name)
 
     def found(self, job_id: str, attempt: int, bytes_max: int) -> list[LogFile]:
-        """Read an attempt's undamaged files from the disk alone, in the order of their first lines, longest first."""
+        """Return an attempt's undamaged files, found on the disk without the database, by first line, of equal ones the
+        longest first."""
         if not NAMING_ID.fullmatch(job_id):
             return []
         files = []
@@ -113,14 +115,14 @@ class LogStore:
         return sorted(files, key=lambda each: (each.first, -each.count))
 
     def names(self) -> Iterator[tuple[str, str]]:
-        """List all files as (job, name)."""
+        """Yield all files as (job, name)."""
         for job_id in self._fs.names(self.root / LOGS):
             for name in self._fs.names(self.root / LOGS / job_id):
                 yield job_id, name
 
 
 def parsed(name: str) -> tuple[int, int, str] | None:
-    """Read attempt, first line and the beginning of the digest from a file's name; None for another file."""
+    """Return attempt, first line and the beginning of the digest from a file's name; None for another file."""
     match = _NAME.fullmatch(name)
     return None if match is None else (int(match[1]), int(match[2]), match[3])
 
@@ -130,7 +132,7 @@ def _lines(text: bytes) -> list[str]:
 
 
 def _unpacked(packed: bytes, bytes_max: int) -> bytes | None:
-    """Unpack a file's text; None if it is not a file of ours, or has more than ``bytes_max``."""
+    """Return a file's text, uncompressed; None if it is not a file of ours, or has more than ``bytes_max``."""
     try:
         unpacker = zlib.decompressobj(wbits=31)
         text = unpacker.decompress(packed, bytes_max + 1)

@@ -1,4 +1,4 @@
-"""Provenance files: JSON with its own digest, so that one flipped bit shows. Pure."""
+"""Provenance files: JSON with its own digest, so that damage of a single bit is detected. Pure."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ SEAL = "sha256"  # of the other members as canonical JSON
 
 
 class BrokenSeal(ValueError):  # noqa: N818 - named for the event
-    """The file has changed since it was written."""
+    """A provenance file is damaged: its digest does not match, or it is no JSON object."""
 
 
 def sealed(body: Mapping[str, Any]) -> bytes:
-    """Encode ``body`` as a provenance file."""
+    """Return ``body`` encoded as a provenance file, with its digest."""
     plain = msgspec.json.decode(msgspec.json.encode(body))  # as a reader sees it
     return msgspec.json.encode({**plain, SEAL: digest(plain)}) + b"\n"
 
 
 def unsealed(data: bytes) -> dict[str, Any]:
-    """Check the digest in a file and return its content; BrokenSeal if the bytes are damaged."""
+    """Return a file's content, without its digest, after checking that. Raises BrokenSeal if the bytes are damaged."""
     try:
         body = msgspec.json.decode(data, type=dict[str, Any])
         if body.pop(SEAL, None) != digest(body):

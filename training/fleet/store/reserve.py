@@ -16,7 +16,7 @@ from training.fleet.store.errors import StoreFull, disk_errors
 
 
 class DiskRoom:
-    """The space that may still be written under ``root``. Safe to ask from several threads."""
+    """The space that may still be written under ``root``. Several threads may use it."""
 
     def __init__(self, root: Path, fs: Fs, reserve_bytes: int) -> None:
         self._root, self._fs = root, fs
@@ -35,13 +35,13 @@ class DiskRoom:
             return self._free()
 
     def check(self, incoming_bytes: int) -> None:
-        """Raise StoreFull if the reserve would be used."""
+        """Raise StoreFull if ``incoming_bytes`` more would use the reserve."""
         with self._lock:
             self._require(incoming_bytes)
 
     @contextlib.contextmanager
     def writing(self, size: int) -> Iterator[None]:
-        """Count ``size`` bytes as written during this context; StoreFull if the reserve would be used."""
+        """Count ``size`` bytes as written during this context. Raises StoreFull if they would use the reserve."""
         with self._lock:
             self._require(size)
             self._writing += size

@@ -2,7 +2,7 @@
 
 ::
 
-    <root>/jobs/<job id>.json     the job's state: its id, where it comes from, how far it is
+    <root>/jobs/<job id>.json     the job's state: its id, the attempt and host that saved it, the epochs trained
     <root>/pieces, sets, drafts …  its files, as in :mod:`training.fleet.store.datasets`
 
 A state is transferred and stored like a data set: a listing, whose SHA-256 is its id, and chunks. The fleet does not
@@ -41,7 +41,8 @@ class KeptState(msgspec.Struct, frozen=True):
 
 
 class StateStore:
-    """A folder of states; ``reserve_bytes`` of disk stay free. Plain synchronous file work, for several threads."""
+    """A folder of states; ``reserve_bytes`` of disk stay free. Its methods do synchronous file work; several threads
+    may call them."""
 
     def __init__(self, root: Path, fs: Fs | None = None, *, reserve_bytes: int = RESERVE_BYTES) -> None:
         self.root = root
@@ -51,17 +52,17 @@ class StateStore:
         self._kept = dict(self._read())
 
     def of(self, job_id: str) -> KeptState | None:
-        """Return a job's newest state from memory."""
+        """Return a job's newest state from memory; None if it has none."""
         return self._kept.get(job_id)
 
     def jobs(self) -> list[str]:
-        """List the jobs that have a state."""
+        """Return the ids of the jobs that have a state."""
         return list(self._kept)
 
     def keep(self, job_id: str, kept: KeptState) -> None:
         """Make a complete state the job's newest, and delete the one before.
 
-        Raises NoDataset, ChunksMissing, BadName, NoState when a later attempt has brought one.
+        Raises NoDataset, ChunksMissing, BadName, and NoState when a later attempt has brought a state.
         """
         if not _JOB.fullmatch(job_id):
             raise BadName(f"{job_id[:80]!r} is not the id of a job")
@@ -77,15 +78,15 @@ class StateStore:
                 self._remove(before.state_id)
 
     def listing(self, job_id: str) -> bytes:
-        """Read the listing of a job's state. Raises NoState, ChunksMissing."""
+        """Return the listing of a job's state, as bytes. Raises NoState, ChunksMissing."""
         return self.sets.listing(self._state_of(job_id))
 
     def piece(self, job_id: str, sha256: str) -> bytes:
-        """Read and verify a chunk of a job's state. Raises NoState, NoDataset, ChunksMissing."""
+        """Return a verified chunk of a job's state. Raises NoState, NoDataset, ChunksMissing."""
         return self.sets.piece(self._state_of(job_id), sha256)
 
     def forget(self, jobs: Iterable[str]) -> int:
-        """Delete the states of jobs that have ended; return their number."""
+        """Delete the states of these jobs, which have ended; return the number of states."""
         gone = []
         with self._lock, disk_errors("removing a saved state"):
             for job_id in jobs:
@@ -100,7 +101,8 @@ class StateStore:
         return len(gone)
 
     def sweep(self, older_than: float) -> int:
-        """Delete what no job's state uses: drafts last written before ``older_than`` (epoch s), and loose chunks."""
+        """Delete states that no job has, drafts last written before ``older_than`` (epoch s), and loose chunks; return
+        the number of drafts and chunks."""
         with self._lock:
             named = {kept.state_id for kept in self._kept.values()}
             for shelved in self.sets.sets():
@@ -128,7 +130,7 @@ class StateStore:
         return self.root / "jobs" / f"{job_id}{_SUFFIX}"
 
     def _read(self) -> Iterable[tuple[str, KeptState]]:
-        """Read the stored states; a file that cannot be read counts as none."""
+        """Yield the stored states by job; a file that cannot be read counts as none."""
         for name in self._fs.names(self.root / "jobs"):
             try:
                 kept = msgspec.json.decode(b"".join(self._fs.read(self.root / "jobs" / name)), type=KeptState)

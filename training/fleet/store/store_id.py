@@ -14,9 +14,9 @@ MARK = "database.json"
 
 
 def read_mark(fs: Fs, root: Path) -> str | None:
-    """Read the database's id; None if no database with an id has opened the store.
+    """Return the id of the store's database; None if no database with an id has opened the store.
 
-    Raises BadMark, and StoreError when it cannot be read.
+    Raises BadMark, and StoreError when the file cannot be read.
     """
     path = root / MARK
     with disk_errors(f"reading {path}"):
@@ -43,5 +43,5 @@ def write_mark(fs: Fs, root: Path, temporary: Path, database_id: str) -> None:
 
 
 def another_database(root: Path, marked: str, database: str) -> str:
-    """Make the error for a store of another database, without the remedy."""
+    """Return the error's text for a store of another database, without the remedy."""
     return f"the store {root} belongs to the database {marked[:12]}…, and this is the database {database[:12]}…"

@@ -63,8 +63,10 @@ class StateTransfer:
     # ── before ──────────────────────────────────────────────────────────────────────────────
 
     def fetch(self, order: Order) -> None:
-        """Fetch the state named in the assignment into the job's folder, unless this host saved it and still has a
-        state. Raises Stopped."""
+        """Fetch the state named in the assignment into the job's folder, unless it is there or this host saved it.
+
+        Raises Stopped.
+        """
         from training.fleet.client.push import FolderError
 
         known, here = self.assignment.state, None
