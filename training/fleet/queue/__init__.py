@@ -1,4 +1,4 @@
-"""The job queue: each call reads facts, decides, writes rows and an event row in one transaction."""
+"""The job queue: each call reads facts, decides, and writes its rows and an event row in one transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of attempts: how each was granted and ended, which bundle it delivered, and its output.
+"""The rows of attempts: how each attempt was granted and ended, which bundle it delivered, and its output.
 
 Only the plan's [retention] deletes anything here; output moves on to files (queue/logs.py).
 """
@@ -23,7 +23,7 @@ _OF_AN_END = ["claim_id", "error", "exit_code", "artifact_id", "lived_s", "out_o
 
 
 class DeliveryNews(IntEnum):
-    """The news about a bundle that an attempt delivered; only a new delivery has consequences."""
+    """The result of recording a delivered bundle: known before, new, or stored again after retention had deleted it."""
 
     KNOWN = 0
     NEW = 1
@@ -32,7 +32,7 @@ class DeliveryNews(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class KeptReport:
-    """A report stored beside a bundle, and its main figures."""
+    """The row of a report that is stored beside a bundle: its digest and its main figures."""
 
     report: str  # its SHA-256
     bytes: int
@@ -44,7 +44,7 @@ class KeptReport:
 
 
 class Attempts:
-    """Attempts in the queue's database."""
+    """The rows of attempts in the queue's database, and the writes on them."""
 
     def __init__(self, db: Database, clock: Clock) -> None:
         self._db, self._clock = db, clock
@@ -88,13 +88,14 @@ class Attempts:
         self._db.run("hand_on", claim_id=attempt.claim_id, session_id=session_id)
 
     def train_no_more(self, attempt: Attempt) -> Attempt:
-        """Note that a live attempt delivers its work: later heartbeats add nothing to its training time."""
+        """Record that a live attempt is delivering its bundle: later heartbeats add nothing to its training time."""
         if attempt.heard_s is not None:
             self._db.run("train_no_more", claim_id=attempt.claim_id)
         return replace(attempt, heard_s=None)
 
     def end(self, attempt: Attempt, reason: EndReason) -> Attempt:
-        """End a live attempt, which says itself how; returns it as it is then."""
+        """End a live attempt for this reason; ``attempt`` has the other facts of the end (error, exit code, artifact,
+        record). Return the ended attempt."""
         said = {name: getattr(attempt, name) for name in _OF_AN_END}
         said |= {"now": self._clock.now(), "reason": reason, "record": as_json(attempt.record)}
         row = self._db.one("end_attempt", **said, **Trained.of(attempt.record).to_dict())
@@ -104,7 +105,7 @@ class Attempts:
     # ── what they delivered ─────────────────────────────────────────────────────────────────
 
     def add_artifact(self, attempt: Attempt, artifact_id: str, model: str, mode: str, size: int) -> DeliveryNews:
-        """Note that a bundle which this attempt delivered is in the store."""
+        """Record that a bundle which this attempt delivered is in the store; return whether it is new."""
         subject = f"{model}_{mode}/{artifact_id}"
         back = self._db.run("removal_back", what="bundle", subject=subject, now=self._clock.now())
         added = self._db.run(
@@ -121,41 +122,41 @@ class Attempts:
         return DeliveryNews.BACK if back else DeliveryNews.KNOWN
 
     def artifacts_of(self, attempt: Attempt) -> set[str]:
-        """The bundles that this attempt delivered."""
+        """Return the digests of the bundles that this attempt delivered."""
         rows = self._db.all("artifacts_of", **attempt.key)
         return {row["artifact_id"] for row in rows}
 
     def keep_result(self, job: Job, attempt: int, kept: KeptReport | None) -> None:
-        """Store the result of an attempt, with the job as it was granted. A result that is stored already is not
-        replaced."""
+        """Store the report's figures for an attempt, with the job as it was granted. Figures that are stored already
+        are not replaced; without a report (None), nothing is stored."""
         if kept is not None:
             twin = digest({**identity_of(job.spec), "mode": None})[:16]  # equal but for the mode
             self._db.run("keep_result", job_id=job.job_id, attempt=attempt, twin=twin, **asdict(kept))
 
     def note_progress(self, attempt: Attempt, seq: int, progress: Mapping[str, Any] | None) -> None:
-        """Store how long an attempt, live or not, has trained by its heartbeats, and its progress, if ``seq`` is above
-        the last one's."""
+        """Store an attempt's training time by its heartbeats; store its progress only if ``seq`` is above the last
+        heartbeat's. The attempt may have ended."""
         said = {"seq": seq, "progress": as_json(progress), "heard_s": attempt.heard_s}
         said |= {"paused": int(attempt.paused), "paused_s": attempt.paused_s, "resumable": int(attempt.resumable)}
         self._db.run("beat_attempt", claim_id=attempt.claim_id, **said)
 
     def note_total(self, attempt: Attempt, total: int) -> None:
-        """Note how many lines an attempt printed, now that its trainer has ended."""
+        """Store how many output lines an attempt printed in all, because its trainer has ended."""
         self._db.run("note_log_total", claim_id=attempt.claim_id, total=total)
 
     def correct_total(self, attempt: Attempt, least: int) -> None:
-        """Delete a total that is lower than the number of stored lines. A copy of the host's disk had sent the total,
-        while the trainer still runs."""
+        """Delete an attempt's total of output lines if more lines are stored. A copy of the host's disk sent such a
+        total while the trainer still runs."""
         self._db.run("correct_log_total", claim_id=attempt.claim_id, least=least)
 
     def restore_output(self, attempt: Attempt, log_next: int) -> None:
-        """Set, in a restored database, how many output lines of an attempt the files of the store hold."""
+        """Store, in a restored database, how many output lines of an attempt are in the store's files."""
         self._db.run("move_log_next", claim_id=attempt.claim_id, log_next=log_next)
 
     def append_log(self, attempt: Attempt, first: int, lines: list[str]) -> int:
-        """Store output lines once; returns the number of the next line that is not stored.
+        """Store those output lines that are not stored yet; return the number of the next line that is not stored.
 
-        If lines are missing, a line with the last missing number says how many.
+        If lines are missing before the new ones, a line with the last missing number says how many.
         """
         start = max(first, attempt.log_next)
         fresh = lines[start - first :]
@@ -173,5 +174,5 @@ class Attempts:
 
 
 def as_json(value: Mapping[str, Any] | None) -> str | None:
-    """Encode an optional record as the database stores it."""
+    """Encode an optional record as the JSON text that the database stores."""
     return None if value is None else json.dumps(dict(value))

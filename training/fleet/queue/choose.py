@@ -1,9 +1,9 @@
-"""Choose a host's job: one of a kind that the schedule gives the host, or first come, first served; never scan all
+"""Choose a host's job: one of a kind that the schedule gives the host, or first come, first served; never read all
 jobs.
 
-The oldest job of a class is found by one step in an index. With first come, first served, a class that does not fit the
-host costs one comparison, and one that fits costs one step per gate. A property test checks that the result equals that
-of a full scan.
+One step in an index finds the oldest job of a class. With first come, first served, a class that does not fit the host
+costs one comparison, and one that fits costs one step per gate. A property test checks that the result equals that of
+reading all jobs.
 """
 
 from __future__ import annotations
@@ -45,13 +45,14 @@ class Declined(NamedTuple):
     open_at: float  # from then on this host may have it
 
     def sentence(self, now: float) -> str:
-        """Return it as a sentence for a person who reads it ``now``."""
+        """Return a sentence about this job for a person who reads it at the time ``now``."""
         done, here, free = (clock_time(at, now) for at in (self.ends_at, self.here_until, self.open_at))
         return left_to(self.by, self.name, done=done, here=here, free=free)
 
 
 class NoJob(NamedTuple):
-    """The reason why nothing was granted; ``retry_after_s`` if waiting alone will change that."""
+    """The reason why a host was granted nothing; ``retry_after_s`` is set if the passing of time alone may change
+    that."""
 
     reason: str
     retry_after_s: float | None = None
@@ -59,17 +60,18 @@ class NoJob(NamedTuple):
 
 
 class Chooser(QueuePart):
-    """Chooses jobs for hosts that ask."""
+    """Chooses jobs for hosts that ask, and what is booked for each job."""
 
     def __init__(self, queue: QueueState, ahead: Scheduler) -> None:
         super().__init__(queue)
         self._queue, self._ahead = queue, ahead
 
     def choose(self, host: Host, fleet: Fleet, policy: Policy, *, first_come: bool = False) -> str | NoJob:
-        """The id of the job that ``host`` should train now. Call it in the transaction that writes the grant.
+        """Return the id of the job that ``host`` should train now, or why there is none. Call it in the transaction
+        that writes the grant.
 
-        Normally it is a job of the highest priority that the schedule has for the host; with ``first_come`` the oldest
-        of the highest priority.
+        Normally the schedule decides. With ``first_come``, or if no other host is alive, it is the oldest job of the
+        highest priority.
         """
         if self._db.run("open_gates", now=self._clock.now()):
             self._ahead.edited()  # jobs that avoided a host were in no schedule
@@ -81,7 +83,7 @@ class Chooser(QueuePart):
         return chosen
 
     def book(self, job_id: str, host: Host, fleet: Fleet, *, first_come: bool = False) -> Booking:
-        """Return which part of the host the job is booked for, before the grant is written."""
+        """Return the part of the host that the chosen job is booked for, before the grant is written."""
         ahead = self._ahead
         job = self._db.one("class_of_job", job_id=job_id)
         assert job is not None, "it was just chosen"
@@ -97,7 +99,7 @@ class Chooser(QueuePart):
 
 
 class _Asking(QueuePart):
-    """The request of one host for a job, and the reasons why the host does not get other jobs."""
+    """One host's request for a job, and the reasons why the host does not get other jobs."""
 
     def __init__(self, queue: QueueState, kinds: Kinds, host: Host, fleet: Fleet, policy: Policy) -> None:
         super().__init__(queue)
@@ -108,7 +110,8 @@ class _Asking(QueuePart):
         self._for_room: list[tuple[Rank, Needs, str]] = []  # jobs that come first and wait for room, and why
 
     def first_come(self, *, gates: bool = True) -> str | NoJob:
-        """Choose the oldest job of the highest priority; without ``gates``, no job that avoids some host for now."""
+        """Return the oldest job of the highest priority that the host may take; without ``gates``, leave out jobs that
+        avoid any host for now."""
         obstacle: str | None = None
         heads: list[tuple[Head, Needs]] = []
         for each in self._classes.pending():
@@ -130,7 +133,7 @@ class _Asking(QueuePart):
         return min(free)[1] if free else self._nothing(obstacle)
 
     def by_time(self, ahead: Scheduler) -> str | NoJob:
-        """Choose the job that the schedule has for this host."""
+        """Return the job that the schedule has for this host, or why there is none."""
         rolling, passed_over = ahead.current(self._host, self._fleet.alive, self._policy), set[str]()
         while (verdict := rolling.decide(self._host.name, self._clock.monotonic(), passed_over)) is not None:
             if isinstance(verdict, Take):
@@ -148,14 +151,14 @@ class _Asking(QueuePart):
         return chosen
 
     def _first_of_kind(self, kind: str) -> Row | None:
-        """The row of the oldest job of a kind."""
+        """Return the row of the oldest pending job of a kind; None if none is left."""
         class_id, priority, gate = place_of(kind)
         row = self._db.one("head", class_id=class_id, avoid_host=gate, below=priority + 1)
         return None if row is None or row["priority"] < priority else row
 
     def _head_of_kind(self, take: Take) -> Head | None:
-        """Return the oldest job of a kind, if this host may have it now. A job scheduled for this host reserves room
-        until it fits."""
+        """Return the oldest job of a kind, if this host may take it now. If it does not fit yet, a job that was
+        scheduled for this host reserves room here."""
         class_id, priority, gate = place_of(take.kind)
         needs = self._needs(self._classes.at(class_id))
         misfit = rules.fits(needs, self._host)
@@ -187,22 +190,23 @@ class _Asking(QueuePart):
         return NoJob(told.sentence(self._now), max(RETRY_S, again_s), told)
 
     def _needs(self, each: JobClass) -> Needs:
-        """Return the needs of a class of jobs. On a host that trains other jobs, they include the memory learned
-        from attempts."""
+        """Return the needs of a class of jobs. On a host that trains other jobs, they include the memory that such jobs
+        were seen to use."""
         return each.needs if self._host.room is None else self._kinds.needs(each)
 
     def _waits_for_room(self, needs: Needs) -> bool:
-        """Return True for a job that would fit if the trainers running on this host had ended."""
+        """Return True if a job with these needs would fit once the trainers running on this host have ended."""
         return self._host.room is not None and rules.fits(needs, booking.afterwards(self._host)) is None
 
     def _may_go_before(self, needs: Needs, rank: Rank) -> bool:
-        """Return True for a job that delays no better-ranked job which waits for room on this host."""
+        """Return True if a job of this rank delays no better-ranked job that waits for room on this host."""
         return all(
             rank < other or booking.goes_before(needs, waiting, self._host) for other, waiting, _ in self._for_room
         )
 
     def _avoiding(self, each: JobClass, held: Hold) -> list[Head]:
-        """Return the best job of each gate of a class. A gate groups the jobs that avoid the same host."""
+        """Return the best job of each closed gate of a class. A gate groups the jobs that avoid the same host for
+        now."""
         heads = []
         for gate, until in self._gates.get(each.class_id, ()):
             if rules.must_avoid(each.needs, gate, self._host, self._fleet):
@@ -213,8 +217,8 @@ class _Asking(QueuePart):
         return heads
 
     def _closed_gates(self) -> dict[int, list[tuple[str, float]]]:
-        """Map each class to the hosts that some of its jobs avoid, each with the time when the first job stops avoiding
-        it."""
+        """Map each class to the hosts that some of its jobs avoid for now, each with the time when the first of these
+        jobs stops avoiding it."""
         gates: dict[int, list[tuple[str, float]]] = {}
         for row in self._db.all("gates", now=self._now):
             gates.setdefault(row["class_id"], []).append((row["avoid_host"], row["until"]))
@@ -223,7 +227,8 @@ class _Asking(QueuePart):
     def _head(
         self, class_id: int, gate: str, held: Hold, *, below: int = ABOVE_ALL, least: int = -ABOVE_ALL
     ) -> Head | None:
-        """Return the best job of a class and gate, within these priorities, that has been claimable for long enough.
+        """Return the best job of a class and gate, within these priorities, that has been claimable for long enough;
+        None if there is none.
 
         Within a priority the oldest job comes first. If that job must wait, all others of its priority must wait, too.
         """
@@ -259,7 +264,7 @@ def eligible(
     prefer_cuda_grace_s: float = 300.0,
     job_age_s: float = 0.0,
 ) -> tuple[bool, str]:
-    """Tell whether this host may take this job now: ``(True, "ok")``, or ``(False, reason)``.
+    """Decide if this host may take this job now: return ``(True, "ok")``, or ``(False, reason)``.
 
     ``job_age_s`` is how long the job has been claimable; ``prefer_cuda`` keeps hosts without CUDA waiting until the job
     is old enough.

@@ -14,7 +14,7 @@ CLASSES_MOST = 400  # that wait; beyond, jobs that differ in hyperparameters alo
 
 
 class JobClass(NamedTuple):
-    """The needs and the work that many jobs share."""
+    """A class of jobs: the needs, and the facts that determine the duration, which all its jobs share."""
 
     class_id: int
     needs: Needs
@@ -22,7 +22,7 @@ class JobClass(NamedTuple):
 
 
 class RequirementClasses:
-    """Classes in the queue's database. Classes never change, so each is read only once."""
+    """The classes in the queue's database. A class never changes, so each is read only once."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -30,7 +30,7 @@ class RequirementClasses:
         self._waiting: int | None = None  # classes that wait; None: to be counted
 
     def of(self, needs: Needs, spec: Mapping[str, Any]) -> int:
-        """Return the class of a job; create it if there is none yet."""
+        """Return the number of a job's class; add the class if there is none yet."""
         text = needs.canonical(work_facts(spec))
         found = self.number(text)
         if found is None and self._count() >= CLASSES_MOST:
@@ -44,7 +44,7 @@ class RequirementClasses:
         return found
 
     def number(self, text: str) -> int | None:
-        """Return the number of the class of this text, if there is one."""
+        """Return the number of the class with this canonical text; None if there is none."""
         row = self._db.one("class_of", needs=text)
         return None if row is None else int(row["class_id"])
 
@@ -61,7 +61,7 @@ class RequirementClasses:
         return self._known[class_id]
 
     def known(self, class_id: int, text: str) -> JobClass:
-        """Return the class that this text in the database describes."""
+        """Return the class with this number, described by its canonical text from the database."""
         found = self._known.get(class_id)
         if found is None:
             told = json.loads(text)
@@ -79,14 +79,14 @@ class RequirementClasses:
 
 
 class Drafts:
-    """Classes of jobs that a question supposes: classes of the queue, or new ones that are not stored."""
+    """The classes of jobs that a forecast request supposes: classes of the queue, or new ones that are not stored."""
 
     def __init__(self, classes: RequirementClasses) -> None:
         self._classes = classes
         self._made: dict[str, JobClass] = {}
 
     def of(self, needs: Needs, spec: Mapping[str, Any]) -> JobClass:
-        """Return the class of a job."""
+        """Return the class of a supposed job, from the queue if it has such a class."""
         coarse = len(self._made) >= CLASSES_MOST
         text = needs.canonical(work_facts(spec, coarse=coarse))
         if text not in self._made:

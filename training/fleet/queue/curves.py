@@ -1,8 +1,8 @@
-"""The curves of attempts: a row for each epoch that a trainer reported, and samples of what the trainer used of its
-host.
+"""The curves of attempts: a row for each epoch that a trainer reported, and samples of the resources that the trainer
+used.
 
-The number of rows is limited: an attempt with too many epochs is thinned evenly, keeping the lowest and highest figures
-of each group of epochs. Samples are taken ever less often.
+The number of rows is limited. If an attempt has too many epochs, they are thinned evenly, keeping the lowest and
+highest figures of each group of epochs. Samples are taken ever less often.
 """
 
 from __future__ import annotations
@@ -21,37 +21,40 @@ _A_SAMPLE_BUCKET = 8  # lowest and highest CPU, memory, GPU, GPU memory
 
 
 class Curves:
-    """Curves in the queue's database."""
+    """The rows of curves and samples in the queue's database."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
 
     def add(self, attempt: Attempt, points: Iterable[tuple[int, Mapping[str, Any]]]) -> None:
-        """Store the points of these lines (number, point); figures for an epoch that was reported before are replaced.
+        """Store the points of these output lines, as pairs of line number and point; figures of an epoch that was
+        reported before are replaced.
 
         A point has ``epoch``, ``loss``, ``metric`` and ``seconds``, the last three perhaps None.
         """
         self._keep("add_point", attempt, [{"line": line, **point} for line, point in points])
 
     def hear(self, attempt: Attempt, point: Mapping[str, Any]) -> None:
-        """Store a point that a heartbeat reports before its line arrives; a point from a line is not replaced."""
+        """Store a point that a heartbeat reports before its output line arrives; a point from a line is not
+        replaced."""
         self._keep("hear_point", attempt, [point])
 
     def add_sample(self, attempt: Attempt, seq: int, seconds: float, used: Mapping[str, Any]) -> None:
-        """Store what the attempt used, ``seconds`` after its grant; the same heartbeat repeated changes nothing."""
+        """Store what the attempt used of its host ``seconds`` after its grant, unless the last sample is too recent.
+        Repeating a heartbeat changes nothing."""
         apart_s = max(SAMPLES_APART_S, SAMPLES_APART_SHARE * seconds)
         self._db.run("add_sample", **attempt.key, seq=seq, seconds=seconds, apart_s=apart_s, **used)
 
     def of_job(self, job_id: str, attempt: int | None, most: int) -> list[Row]:
-        """Read a job's curve, or one attempt's: at most ``most`` rows, in the order of epochs.
+        """Return the points of a job's curve, or of one attempt's: at most ``most`` rows, in the order of epochs.
 
-        If a later attempt trained the same epochs again, the curve has its rows.
+        If a later attempt trained the same epochs again, only its rows are returned for them.
         """
         buckets = max(1, (most - 2) // _A_POINT_BUCKET)
         return self._db.all("curve", job_id=job_id, attempt=attempt, most=most, buckets=buckets)
 
     def samples(self, job_id: str, attempt: int, most: int) -> list[Row]:
-        """Read at most ``most`` samples of an attempt, in the order of time."""
+        """Return at most ``most`` samples of an attempt, in the order of time."""
         buckets = max(1, (most - 2) // _A_SAMPLE_BUCKET)
         return self._db.all("samples", job_id=job_id, attempt=attempt, most=most, buckets=buckets)
 

@@ -1,4 +1,4 @@
-"""Read the completed attempts from which :mod:`training.fleet.scheduling.durations` learns."""
+"""The completed attempts from which :mod:`training.fleet.scheduling.durations` learns, read from the database."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _NOT_CALIBRATED = Calibrations()
 
 @dataclass(slots=True)
 class OfKind:
-    """The completed attempts of a kind of job."""
+    """What the completed attempts of a kind of job have in common: an example, their number, and the most memory
+    used."""
 
     job: str  # the newest's job dict, as JSON, without what names it
     attempts: int = 0
@@ -32,15 +33,15 @@ class OfKind:
 
     @property
     def spec(self) -> Mapping[str, Any]:
-        """Return the newest attempt's job dict, without name, id and seed."""
+        """Return the job dict of the newest attempt, without name, id and seed."""
         spec: Mapping[str, Any] = json.loads(self.job)
         return spec
 
 
 class Learned:
-    """The durations and memory learned so far, kept up to date.
+    """The durations and memory learned so far; each question first reads the attempts that completed since.
 
-    It is computed from the attempts at the first use in each process. Only one thread may use it.
+    All is computed from the attempts at the first use in each process. Only one thread may use an object of this class.
     """
 
     def __init__(
@@ -50,9 +51,10 @@ class Learned:
         data_bytes: Callable[[str], float | None] = lambda _dataset_id: None,
         calibrations: Callable[[], Calibrations] = lambda: _NOT_CALIBRATED,
     ) -> None:
-        """``data_bytes`` returns the size of a data set; None: not known. It is called once per kind at each update.
+        """``data_bytes`` returns the size of a data set, or None if it is not known; it is called once per kind at each
+        update.
 
-        ``calibrations`` gives hosts' own measurements: the same object until one of them changes.
+        ``calibrations`` returns the hosts' own measurements: the same object until one of them changes.
         """
         self._db, self._most, self._speeds = db, most, Speeds()
         self._data_bytes, self._calibrations = data_bytes, calibrations
@@ -61,27 +63,27 @@ class Learned:
         self._seen = -1  # the last event that was looked at
 
     def speeds(self) -> Speeds:
-        """Return the known durations."""
+        """Return what is known about durations, brought up to date."""
         self._look()
         return self._speeds
 
     def kinds(self) -> Mapping[str, OfKind]:
-        """Return the kinds of jobs that were completed; the one last trained is last."""
+        """Return the kinds of completed jobs by their canonical names; the kind that was trained last is last."""
         self._look()
         return self._kinds
 
     def peak(self, kind: str) -> Peak:
-        """Return the most memory that trainers of a kind were seen to hold, as of the last update."""
+        """Return the most memory that trainers of a kind were seen to use, as of the last update."""
         known = self._kinds.get(kind)
         return NOT_KNOWN if known is None else Peak(known.ram_gib, known.vram_gib)
 
     def workload(self, spec: Mapping[str, Any]) -> Workload:
-        """Read from a job dict what bears on its duration."""
+        """Return the facts in a job dict that determine how long the job takes."""
         dataset = spec.get("dataset")
         return Workload.of(spec, self._data_bytes(dataset) if isinstance(dataset, str) and dataset else None)
 
     def version(self) -> tuple[int, int]:
-        """Return a value that changes whenever something was learned."""
+        """Return a value that changes whenever a newly completed attempt or a changed calibration was learned."""
         self._look()
         return self._begun, self.attempts
 
@@ -107,7 +109,7 @@ class Learned:
         self._seen = max(newest, rows[-1]["seq"] if rows else 0)  # some may have completed since the first statement
 
     def _learn(self, row: Row, works: dict[str, Workload]) -> None:
-        """Learn from an attempt. ``works`` caches the workloads of earlier job dicts."""
+        """Learn from one completed attempt. ``works`` caches the workloads of earlier job dicts."""
         seconds = _positive(row["train_s"])
         if seconds is None:
             return
@@ -127,13 +129,14 @@ class Learned:
 
 
 def _higher(gib: float | None, kib: object) -> float | None:
-    """Return the higher of a known peak and one in a worker's record, in KiB."""
+    """Return the higher of a known peak in GiB and one that a worker's record states in KiB; an invalid statement does
+    not count."""
     told = _positive(kib)
     return gib if told is None else max(told / _KIB_PER_GIB, gib or 0.0)
 
 
 def _positive(value: object) -> float | None:
-    """Return a finite number above zero from a worker's record; anything else is not known."""
+    """Return a finite number above zero from a worker's record as a float; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         return None
     return float(value)

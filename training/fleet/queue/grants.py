@@ -1,4 +1,4 @@
-"""Grants: decide which job a host that asks gets, and write the grant."""
+"""Grants: choose a job for a host that asks, and write the grant."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from training.fleet.scheduling.resources import Booking
 
 @dataclass(frozen=True, slots=True)
 class Claimant:
-    """The claimant's facts besides the host's name; without a session, grants are unrelated to each other."""
+    """The facts about the worker that claims, besides its host's name. Without a session id, its grants are not related
+    to each other."""
 
     instance_id: str | None = None
     session_id: str | None = None
@@ -30,7 +31,7 @@ class GrantedJob(NamedTuple):
 
 
 class Grants(QueuePart):
-    """Grants jobs to hosts."""
+    """The decision which job a host gets, and its write."""
 
     def __init__(self, queue: QueueState, chooser: Chooser, new_claim_id: Callable[[], str]) -> None:
         super().__init__(queue)
@@ -39,7 +40,8 @@ class Grants(QueuePart):
     def grant(
         self, host: Host, claimant: Claimant, fleet: Fleet, *, policy: Policy | None = None, first_come: bool = False
     ) -> GrantedJob | NoJob:
-        """Decide for this host and write the grant. The caller must have stored the host's row."""
+        """Choose a job for this host and write the grant; return the granted job, or why there is none. The host's row
+        must exist already."""
         with self._db.transaction():
             chosen = self._chooser.choose(host, fleet, policy or self._policy, first_come=first_come)
             if isinstance(chosen, NoJob):
@@ -55,7 +57,8 @@ class Grants(QueuePart):
         granted: Callable[[Job], dict[str, Any]] = lambda job: job.spec,
         booked: Booking = Booking(),  # noqa: B008 - a frozen value
     ) -> GrantedJob:
-        """Write a grant; ``granted`` is the job dict that the attempt is kept with."""
+        """Write the grant of this job to this host; ``granted`` returns the job dict that is stored with the
+        attempt."""
         now, claim_id = self._clock.now(), self._new_claim_id()
         row = self._db.one("grant", job_id=job_id, claim_id=claim_id, host=host.name, now=now)
         assert row is not None, "the decision and its write are one transaction"

@@ -1,4 +1,4 @@
-"""The rows of hosts: which hosts asked, with which capability, and when."""
+"""The rows of hosts: which hosts asked for work, with which capability, and when."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from training.fleet.queue.unavailable import Quarantines
 
 
 class HostRows(QueuePart):
-    """Hosts in the queue's database."""
+    """The rows of hosts in the queue's database."""
 
     def __init__(self, queue: QueueState, quarantines: Quarantines) -> None:
         super().__init__(queue)
         self._quarantines = quarantines
 
     def all(self) -> list[dict[str, Any]]:
-        """Every host that ever asked for work, whether or not it got any."""
+        """Return the facts about every host that ever asked for work, whether or not it got any."""
         return [
             {
                 "hostname": row["host"],
@@ -54,7 +54,8 @@ class HostRows(QueuePart):
         )
 
     def forget_spare(self, kept: int) -> list[str]:
-        """Delete the hosts that never got a job, except so many that were seen last; return the deleted names."""
+        """Delete the hosts that never got a job, except the ``kept`` ones seen last; return the deleted names. A host
+        with undelivered work is kept."""
         gone = [str(row["host"]) for row in self._db.all("spare_hosts", kept=kept)]
         with self._db.transaction():
             for host in gone:
@@ -63,10 +64,10 @@ class HostRows(QueuePart):
         return gone
 
     def shift_times(self, step_s: float) -> None:
-        """Move leases and holds by ``step_s`` after the wall clock stepped by that much.
+        """Move the times of leases, back-offs and hosts by ``step_s``, after the wall clock stepped by that much.
 
         Times written between the step and its discovery are correct already. So that these are not moved again,
-        heartbeats are moved to now at most, and holds to their longest time.
+        heartbeats are moved to now at most, and back-offs to their longest time.
         """
         now = self._clock.now()
         claimable_max = now + self._policy.backoff_max_s
@@ -81,6 +82,6 @@ class HostRows(QueuePart):
             self._db.run("shift_hosts", step=step_s, now=now)
 
     def newest_time(self) -> float:
-        """The latest time in any row, 0 in an empty queue."""
+        """Return the latest time in any event, live heartbeat or host; 0 in an empty queue."""
         row = self._db.one("newest_time")
         return 0.0 if row is None or row["at"] is None else float(row["at"])

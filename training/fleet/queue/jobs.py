@@ -1,8 +1,8 @@
-"""The job queue: facts → decision → guarded write → event row, all in one transaction.
+"""The job queue: each call reads facts, decides, and writes a guarded change and an event row, all in one transaction.
 
 :mod:`training.fleet.scheduling.policy` contains the rules: which host fits, which must wait, and what an attempt's end
-means. This queue does not interpret ids, and checks that need more than the row (slots, disk, store, observed time) are
-in :mod:`training.fleet.service`. Start programs with ``python -m``: run by path from ``training/fleet``, this package's
+means. This queue does not interpret ids. Checks that need more than the row (slots, disk, store, observed time) are in
+:mod:`training.fleet.service`. Start programs with ``python -m``: run by path from ``training/fleet``, this package's
 name would shadow the standard library's ``queue``.
 """
 
@@ -46,7 +46,8 @@ class JobQueue(QueueState):
         policy: Policy | None = None,
         new_claim_id: Callable[[], str] = lambda: secrets.token_hex(16),
     ) -> None:
-        """Open or create the queue at ``path``. Raises DatabaseError in one sentence when that fails."""
+        """Open or create the queue's database at ``path``; raise DatabaseError, whose text is one sentence, if that
+        fails."""
         super().__init__(database or SqliteDatabase(path), clock or SystemClock(), policy or Policy())
         self.curves, self.logs = Curves(self.db), LogRows(self.db, self.clock)
         self.quarantines, self.orders, self.ahead = Quarantines(self), Orders(self), Scheduler(self)
@@ -59,23 +60,25 @@ class JobQueue(QueueState):
 
     @property
     def _conn(self) -> Any:
-        """The autocommit ``sqlite3`` connection below, for code that reads the tables directly."""
+        """Return the database's ``sqlite3`` connection in autocommit mode, for code that reads the tables directly."""
         return self.db.connection  # type: ignore[attr-defined]
 
     @property
     def database_id(self) -> str:
-        """Return the database's id: random, made with the database, and kept by every copy."""
+        """Return the database's id, which was drawn at random when the database was made; every copy has the same
+        id."""
         return id_of(self.db)
 
     def close(self) -> None:
         self.db.close()
 
     def sync_from_manifest(self, jobs: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-        """Make the queue hold these job dicts, for jobs of every status. Repeating it changes nothing: known jobs keep
-        their state.
+        """Make the queue contain these job dicts, whatever the status of their jobs. Repeating it changes nothing:
+        known jobs keep their state.
 
-        Returns how many were ``inserted``, ``updated`` (anything but the identity), ``unchanged``, ``removed`` (no
-        longer named; they stay until cancelled); of these, how many were ``renamed``, and ``revived`` (named again).
+        Return the numbers of jobs that were ``inserted``, ``updated`` (anything but the identity changed),
+        ``unchanged`` and ``removed`` (no longer named; they stay until cancelled). Of these, also return how many were
+        ``renamed`` and ``revived`` (named again).
         """
         return self.sync(jobs).counts
 
@@ -87,7 +90,8 @@ class JobQueue(QueueState):
         host_spec: Mapping[str, Any] | None = None,
         prefer_cuda_grace_s: float | None = None,
     ) -> Job | None:
-        """Grant the best pending job that this host may run, or ``None``. It is atomic and records the worker."""
+        """Grant the best pending job that this host may run, and return the job; None if there is none. One transaction
+        also records the host."""
         policy = self.policy
         if prefer_cuda_grace_s is not None:
             policy = replace(policy, prefer_cuda_grace_s=prefer_cuda_grace_s)
@@ -98,7 +102,8 @@ class JobQueue(QueueState):
         return outcome.job if isinstance(outcome, GrantedJob) else None
 
     def heartbeat(self, job_id: str, hostname: str) -> bool:
-        """Renew the lease if ``hostname`` holds the live attempt, and return whether it does; the simple form."""
+        """Renew the lease if ``hostname`` holds the job's live attempt, and return whether it does. This is the simple
+        form, without a claim."""
         with self.db.transaction():
             job = self._held_by(job_id, hostname)
             if job is None:
@@ -108,8 +113,8 @@ class JobQueue(QueueState):
             return True
 
     def complete(self, job_id: str, hostname: str, *, artifact_id: str) -> bool:
-        """Complete the job if ``hostname`` holds the live attempt, also when repeated, and return whether it did; the
-        simple form."""
+        """Complete the job if ``hostname`` holds its live attempt; return True if it does, or if it completed the job
+        with this artifact before. This is the simple form."""
         with self.db.transaction():
             job = self.get(job_id)
             if job is not None and job.status is JobStatus.COMPLETED:
@@ -124,8 +129,8 @@ class JobQueue(QueueState):
             return True
 
     def fail(self, job_id: str, hostname: str, *, error: str = "", exit_code: int | None = None) -> bool:
-        """Record that the holder's trainer failed; return ``False`` if ``hostname`` holds no live attempt; the simple
-        form."""
+        """End the live attempt that ``hostname`` holds as a failure of its trainer; return False if it holds none. This
+        is the simple form."""
         with self.db.transaction():
             job = self._held_by(job_id, hostname)
             if job is None:
@@ -135,11 +140,12 @@ class JobQueue(QueueState):
             return True
 
     def sweep_stale(self, *, stale_after_s: float | None = None, max_attempts: int | None = None) -> int:
-        """End every attempt that was not seen for ``stale_after_s``; return their number.
+        """End every live attempt whose last heartbeat is older than ``stale_after_s``; return the number of ended
+        attempts.
 
-        Their jobs go back to pending, claimable at once; or to failed when a budget is used up: with ``max_attempts``,
-        when the job has been granted more often than that, else the policy's max_host_losses. The caller must have
-        checked that the silence was not the receiver's own.
+        The jobs become pending and claimable at once, or failed when a budget is used up. That budget is the policy's
+        max_host_losses, or with ``max_attempts`` that number of grants. The caller must have checked that the silence
+        was not the receiver's own.
         """
         lease = self.policy.stale_after_s if stale_after_s is None else stale_after_s
         before = self.clock.now() - lease

@@ -1,6 +1,6 @@
 """The kinds of pending jobs, the live attempts, and how long each takes on which host.
 
-The schedule and the forecasts both read these; forecasts may add hosts and jobs that are only supposed.
+The schedule and the forecasts both use these; forecasts may add hosts and jobs that are only supposed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OF_ROW = ("claim_id", "job_id", "name", "host", "priority", "granted_at", "hear
 
 @dataclass(frozen=True, slots=True)
 class PendingKind:
-    """Pending jobs of one class and priority that avoid no host, or one: a kind of the schedule."""
+    """A kind of the schedule: pending jobs of one class and priority that avoid the same host for now, or none."""
 
     job_class: JobClass
     priority: int
@@ -52,12 +52,13 @@ class PendingKind:
 
 
 def kind_of(class_id: int, priority: int, gate: str = OPEN) -> str:
-    """Return the name of the kind of jobs with this class and priority that avoid this host."""
+    """Return the name of the kind of jobs with this class and priority that avoid the host ``gate``; empty: they avoid
+    none."""
     return f"{class_id}:{priority}:{gate}"
 
 
 def place_of(key: str) -> tuple[int, int, str]:
-    """Return class, priority and gate of a kind."""
+    """Return the class number, the priority and the gate from a kind's name."""
     class_id, priority, gate = key.split(":", 2)
     return int(class_id), int(priority), gate
 
@@ -73,15 +74,16 @@ def kind(
     places: Places | None = None,
     gate: str = OPEN,
 ) -> JobKind:
-    """Make a kind of the schedule from the predictions for the hosts that it fits; it uses their means, not medians."""
+    """Return a kind of the schedule; ``told`` has the prediction for each host that fits. Durations are the
+    predictions' means, not medians."""
     spread = middle(each.spread for each in told.values()) if told else 0.0
     seconds = {host: each.mean for host, each in told.items()}
     return JobKind(kind_of(of.class_id, priority, gate), count, seconds, priority, spread, places or {})
 
 
 def at_once(needs: Needs, hosts: Iterable[Host]) -> Places:
-    """Return for each host whether the jobs train on its GPUs, and how many at once. Hosts of a single slot are left
-    out."""
+    """Map each host to whether jobs with these needs train on its GPUs, and how many of them at once. Hosts of a single
+    slot are left out."""
     found = {}
     for host in hosts:
         if booking.most_at_once(host) > 1:
@@ -100,9 +102,9 @@ def _at_once(
 
 
 def places_of(hosts: Sequence[Host], busy: Mapping[str, Sequence[Slot]], kinds: Iterable[JobKind]) -> list[Slot]:
-    """List the places of these hosts. ``busy`` are those that train now.
+    """Return the slots of these hosts for a schedule; ``busy`` has the slots that train now.
 
-    As many of a host's places are on its GPUs as jobs may share the GPUs. One place is left for jobs that train on the
+    As many of a host's slots are on its GPUs as jobs may share the GPUs. One slot is left for jobs that train on the
     processor, unless jobs of higher priority fill all.
     """
     sharing: dict[str, int] = {}  # host → how many may share its GPUs …
@@ -129,9 +131,9 @@ def places_of(hosts: Sequence[Host], busy: Mapping[str, Sequence[Slot]], kinds: 
 
 
 def places(host: str, busy: Sequence[Slot], most: int = 1, on_gpu: int = 0) -> list[Slot]:
-    """List the slots of a host that trains ``most`` jobs at once, ``on_gpu`` of them on its GPUs. ``busy`` has the
-    attempts that train now. The first slot of each sort becomes free last: a job that needs half of the host begins
-    when that much is free."""
+    """Return the slots of a host that trains ``most`` jobs at once, ``on_gpu`` of them on its GPUs. ``busy`` has the
+    slots that train now. The first slot of each sort becomes free last: a job that needs half of the host begins when
+    that much is free."""
     ends = sorted(busy, key=lambda slot: (slot.ready_s, slot.late_s))[:BUSY_MOST]
     if most == 1:
         return ends or [Slot(host)]
@@ -145,8 +147,8 @@ def places(host: str, busy: Sequence[Slot], most: int = 1, on_gpu: int = 0) -> l
 
 
 class LiveAttempt(NamedTuple):
-    """A live attempt. ``heard_s`` is how long its trainer has run; None: the training has ended and its bundle is being
-    delivered."""
+    """A live attempt. ``heard_s`` is the training time by its heartbeats; None: the training has ended and the bundle
+    is being delivered."""
 
     claim_id: str
     job_id: str
@@ -164,7 +166,8 @@ class LiveAttempt(NamedTuple):
 
 
 class Kinds:
-    """Reads through one connection. Only one thread may use it."""
+    """The kinds of pending jobs and the predictions of their durations, read through one connection. Only one thread
+    may use it."""
 
     def __init__(self, db: Database, classes: RequirementClasses, learned: Learned) -> None:
         self._db, self._classes = db, classes
@@ -176,7 +179,8 @@ class Kinds:
         self._told: dict[int, dict[str, Prediction]] = {}
 
     def waiting(self, now: float) -> Iterator[PendingKind]:
-        """Read the kinds of pending jobs, those of a class together; ``now`` decides who still avoids a host."""
+        """Return the kinds of pending jobs, those of a class together; ``now`` decides which jobs still avoid a
+        host."""
         gates = {(row["class_id"], row["avoid_host"]): row["until"] - now for row in self._db.all("gates", now=now)}
         found: dict[str, PendingKind] = {}
         for row in self._db.all("waiting_kinds"):
@@ -190,13 +194,13 @@ class Kinds:
         return iter(found.values())
 
     def count(self, key: str) -> int:
-        """Count the pending jobs of a kind now."""
+        """Count the pending jobs of the kind with this name, at most ``COUNTED_MOST``."""
         class_id, priority, gate = place_of(key)
         at = {"class_id": class_id, "priority": priority, "avoid_host": gate, "most": COUNTED_MOST}
         return self._db.number("waiting_of_kind", **at)
 
     def live(self) -> list[LiveAttempt]:
-        """Return the attempts under way."""
+        """Return the live attempts, at most ``LIVE_MOST``."""
         return [
             LiveAttempt(
                 **{name: row[name] for name in _OF_ROW},
@@ -210,10 +214,11 @@ class Kinds:
         ]
 
     def look(self, waiting: Iterable[JobClass], live: Iterable[LiveAttempt]) -> None:
-        """Read newly learned durations, and the live attempts' own estimates if little is known about their kinds.
+        """Bring the predictions up to date with newly learned durations, and with the live attempts' own estimates if
+        little is known about their kinds.
 
-        An attempt's estimate is read when the attempt has done a fiftieth of its work, and whenever that share has
-        doubled.
+        An attempt's estimate counts once the attempt has done a fiftieth of its work, and is read again whenever that
+        share has doubled.
         """
         learned, version = self.learned.speeds(), self.renew()
         learned.expect([self.work(each) for each in waiting])
@@ -229,7 +234,7 @@ class Kinds:
             self._speeds, self._told = learned.with_words([*words.values()]), {}
 
     def renew(self) -> object:
-        """Drop cached classes if something was learned since; return the version of what was learned."""
+        """Drop the cached workloads if something was learned since; return the version of what was learned."""
         version = self.learned.version()
         if self._works_of != version:
             self._works_of, self._works = version, {}
@@ -243,19 +248,19 @@ class Kinds:
         return found
 
     def needs(self, of: JobClass) -> Needs:
-        """Return the needs of a class, with the most memory that jobs of its kind were seen to hold."""
+        """Return the needs of a class, including the most memory that jobs of its kind were seen to use."""
         peak = self.learned.peak(self.work(of).kind)
         return of.needs if peak is NOT_KNOWN else replace(of.needs, peak=peak)
 
     def predictions(self, of: JobClass, hosts: Iterable[str]) -> dict[str, Prediction]:
-        """Predict how long a job of the class takes on each of these hosts."""
+        """Map each of these hosts to the predicted duration of a job of the class there."""
         known = self._told.setdefault(of.class_id, {})
         return {
             host: known.get(host) or known.setdefault(host, self._speeds.predict(self.work(of), host)) for host in hosts
         }
 
     def left(self, live: LiveAttempt) -> tuple[float, float]:
-        """Return the median seconds until an attempt ends, and the seconds within which nine of ten such attempts
+        """Return the median seconds until a live attempt ends, and the seconds within which nine of ten such attempts
         end."""
         if live.heard_s is None:
             return 0.0, 0.0

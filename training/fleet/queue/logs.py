@@ -1,8 +1,7 @@
-"""The rows of trainers' output: the newest lines, and the files of the store that hold earlier ones.
+"""The rows of trainers' output: the newest lines, and the files of the store that contain earlier ones.
 
-Lines arrive in ``log_chunks``. From there they go into files in order, so the rows of ``log_files`` cover the lines
-from 0 on without a gap. Each row names a file, or says why its lines are not kept. The chunks have the lines after
-them.
+Lines arrive in ``log_chunks``. From there they go into files in order, so the rows of ``log_files`` cover all lines
+before those in ``log_chunks``.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class Gone(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A row of ``log_files``: consecutive lines of an attempt."""
+    """A row of ``log_files``: consecutive lines of an attempt, in a file or no longer stored."""
 
     job_id: str
     attempt: int
@@ -44,13 +43,14 @@ class Piece:
 
 
 def piece_of(row: Row) -> Piece:
-    """Convert a database row."""
+    """Convert a row of ``log_files`` to a value."""
     said = {name: row[name] for name in Piece.__slots__}
     return Piece(**{**said, "gone": None if row["gone"] is None else Gone(row["gone"])})
 
 
 def beyond(pieces: Sequence[Piece], limit: int) -> list[Piece]:
-    """Choose the files to delete when an attempt has more than ``limit`` bytes: from the middle, the oldest first.
+    """Return the files to delete if an attempt has more than ``limit`` bytes of output: from the middle, the oldest
+    first.
 
     The beginning is kept, up to half of the limit, and so is the newest file.
     """
@@ -68,22 +68,23 @@ def beyond(pieces: Sequence[Piece], limit: int) -> list[Piece]:
 
 
 class LogRows:
-    """The rows of output in the queue's database. Rows may be read on any connection."""
+    """The rows of output in the queue's database. Any connection may read them."""
 
     def __init__(self, db: Database, clock: Clock | None = None) -> None:
         self._db, self._clock = db, clock or SystemClock()
 
     def due(self, *, lines: int, silent_s: float, most: int) -> list[tuple[str, int]]:
-        """List the attempts whose output must be moved into a file.
+        """Return the attempts (job id, number) whose output must be moved into a file, at most ``most``.
 
-        These are attempts with at least so many ``lines``, and ended ones whose output is complete or that ended
-        ``silent_s`` ago.
+        These are attempts with at least ``lines`` lines in the database, and ended ones whose output is complete or
+        that ended ``silent_s`` ago.
         """
         rows = self._db.all("logs_due", lines=lines, before=self._clock.now() - silent_s, most=most)
         return [(row["job_id"], row["attempt"]) for row in rows]
 
     def head(self, job_id: str, attempt: int, bytes_max: int) -> tuple[int, list[str]]:
-        """Return the oldest lines that are not in files: the number of the first, and consecutive lines."""
+        """Return the oldest lines that are not in files: the number of the first, and about ``bytes_max`` of
+        consecutive lines."""
         start, lines, size = -1, list[str](), 0
         for first, text in self.chunks(job_id, attempt, 0):
             if start < 0:
@@ -97,21 +98,23 @@ class LogRows:
         return max(0, start), lines
 
     def chunks(self, job_id: str, attempt: int, after: int) -> Iterator[tuple[int, list[str]]]:
-        """Iterate over the chunks that have lines after ``after``: the number of the first line, and the lines."""
+        """Yield the chunks of output that contain lines from number ``after`` on: the number of a chunk's first line,
+        and its lines."""
         while rows := self._db.all("log", job_id=job_id, attempt=attempt, after=after, most=_CHUNKS_AT_ONCE):
             for row in rows:
                 yield row["first"], row["text"].split("\n")
             after = rows[-1]["first"] + rows[-1]["count"]
 
     def pieces(self, job_id: str, attempt: int, after: int = 0, most: int = -1) -> list[Piece]:
-        """List the first rows of files that have lines after ``after``; by default all."""
+        """Return the first ``most`` rows of files that contain lines from number ``after`` on; by default all rows."""
         rows = self._db.all("log_pieces", job_id=job_id, attempt=attempt, after=after, most=most)
         return [piece_of(row) for row in rows]
 
     def fold(self, file: Piece, limit: int) -> bool:
-        """Record that lines are in a file, and delete their chunks; delete files beyond ``limit`` bytes of text.
+        """Record that lines are in a file, and delete these lines' chunks; mark files beyond ``limit`` bytes of text as
+        no longer kept.
 
-        It returns False if another file has these lines already.
+        Return False, and change nothing, if another file has these lines already.
         """
         there = self.pieces(file.job_id, file.attempt)
         end = there[-1].end if there else 0
@@ -128,7 +131,8 @@ class LogRows:
         return True
 
     def take_back(self, files: Sequence[Piece], gone: Gone) -> int:
-        """Add rows for the files of an attempt that has none; return the number of the line after the last."""
+        """Add rows for files found in the store to an attempt that has no such rows; return the number of the line
+        after the last. Gaps between the files get the reason ``gone``."""
         end = 0
         for file in files:
             if file.first < end:
@@ -156,11 +160,11 @@ class LogRows:
             self._db.run("drop_chunks", job_id=job_id, attempt=attempt, end=end)
 
     def going(self, older_s: float, most: int) -> list[Piece]:
-        """List rows whose file has been unwanted for ``older_s``, and is not yet deleted."""
+        """Return at most ``most`` rows whose file has been unwanted for ``older_s`` seconds and is not yet deleted."""
         return [piece_of(row) for row in self._db.all("log_files_going", before=self._clock.now() - older_s, most=most)]
 
     def removed(self, pieces: Sequence[Piece]) -> None:
-        """Record that these files are deleted; neighbouring rows become one."""
+        """Record that these files are deleted; a row joins the row before it, if that has the same reason."""
         for piece in pieces:
             key = {"job_id": piece.job_id, "attempt": piece.attempt}
             said = {"gone": piece.gone, "first": piece.first}

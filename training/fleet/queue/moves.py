@@ -1,4 +1,5 @@
-"""The moves of a job after its grant; each reads facts, checks, and writes row and event in one transaction."""
+"""The moves of a job after its grant; each reads facts, checks, and writes the job's row and an event in one
+transaction."""
 
 from __future__ import annotations
 
@@ -26,14 +27,14 @@ _LAST = "\U0010ffff"  # sorts after every text that begins like the one before i
 
 
 class JobMoves(QueuePart):
-    """The moves by attempts and by operators."""
+    """The moves of jobs that attempts and operators cause."""
 
     def get(self, job_id: str) -> Job | None:
         row = self._db.one("job", job_id=job_id)
         return None if row is None else job_of(row)
 
     def named(self, ref: str) -> list[tuple[str, str]]:
-        """The ids and names of the jobs that ``ref`` may mean: an id, a name, or the beginning of an id."""
+        """Return the ids and names of the jobs that ``ref`` may mean: an id, a name, or the beginning of an id."""
         rows = self._db.all("job_names", ref=ref, ref_end=ref + _LAST) if ref else []
         return [(row["job_id"], row["name"]) for row in rows]
 
@@ -42,9 +43,9 @@ class JobMoves(QueuePart):
         return self._db.number("jobs_near", ref=ref, ref_end=ref + _LAST, job_id=job_id)
 
     def renew(self, job: Job, attempt: Attempt, *, seq: int, progress: Mapping[str, Any] | None = None) -> None:
-        """Renew the lease of a live attempt, and store how long it has trained by its heartbeats.
+        """Renew the lease of a live attempt, and store its training time by its heartbeats.
 
-        If ``seq`` is not above the last one, the stored progress is kept.
+        If ``seq`` is not above the last heartbeat's, the stored progress is kept.
         """
         with self._db.transaction():
             changed = self._db.run("beat_job", job_id=job.job_id, claim_id=attempt.claim_id, now=self._clock.now())
@@ -54,8 +55,7 @@ class JobMoves(QueuePart):
                 self._events.moved("heartbeat", job.job_id, job.status, JobStatus.RUNNING, attempt)
 
     def accept(self, job: Job, attempt: Attempt, artifact_id: str, record: dict[str, Any] | None = None) -> Attempt:
-        """Complete ``job`` with the artifact of its live attempt; return the ended attempt, as all methods do that end
-        one."""
+        """Complete ``job`` with the artifact of its live attempt; return the ended attempt."""
         params = {"job_id": job.job_id, "artifact_id": artifact_id, "now": self._clock.now(), "host": attempt.host}
         with self._db.transaction():
             changed = self._db.run("complete_job", **params, claim_id=attempt.claim_id)
@@ -66,7 +66,8 @@ class JobMoves(QueuePart):
         return ended
 
     def adopt(self, job: Job, attempt: Attempt, artifact_id: str, record: Mapping[str, Any] | None = None) -> Attempt:
-        """Complete ``job`` by its last attempt, although that attempt had been given up (policy.may_adopt)."""
+        """Complete ``job`` with the artifact of its last attempt, although that attempt was given up as lost
+        (policy.may_adopt); return the attempt."""
         now = self._clock.now()
         params = {"artifact_id": artifact_id, "now": now}
         with self._db.transaction():
@@ -83,7 +84,7 @@ class JobMoves(QueuePart):
         return attempt_of(row)
 
     def deliver(self, job: Job, made: Attempt, size: int) -> None:
-        """Complete a waiting ``job`` with finished work that its host kept; ``made`` is the attempt row for it."""
+        """Complete a pending ``job`` with a bundle that its host kept; ``made`` is the attempt that is added for it."""
         now, artifact_id = self._clock.now(), str(made.artifact_id)
         with self._db.transaction():
             changed = self._db.run(
@@ -96,7 +97,8 @@ class JobMoves(QueuePart):
             self._events.moved("deliver", job.job_id, job.status, JobStatus.COMPLETED, made)
 
     def readopt(self, job: Job, attempt: Attempt) -> tuple[Job, Attempt]:
-        """Make the last attempt of ``job`` live again (policy.may_readopt)."""
+        """Make the lost last attempt of ``job`` live again (policy.may_readopt); return the job and the attempt as they
+        are then."""
         with self._db.transaction():
             job_row = self._db.one(
                 "readopt_job",
@@ -122,11 +124,11 @@ class JobMoves(QueuePart):
         policy: rules.Policy | None = None,
         hopeless: str | None = None,
     ) -> Attempt:
-        """End the live attempt without an artifact, and change the job as the policy decides.
+        """End the live attempt without an artifact, change the job as the policy decides, and return the ended attempt.
 
-        ``attempt`` says itself how it ended: its exit code, its record, the memory that ran out, and how long it ran;
-        by default as long as the receiver keeps it. ``hopeless`` is why the job cannot be tried again, even if its
-        budgets are not used up.
+        ``attempt`` has the facts of its end: its exit code, its record, the memory that ran out, and how long it ran.
+        Without the latter, the time since the grant counts. ``hopeless`` says why the job cannot be tried again, even
+        if its budgets are not used up.
         """
         lived_s = attempt.lived_s
         if lived_s is None:
@@ -148,7 +150,7 @@ class JobMoves(QueuePart):
         return ended
 
     def _lived_s(self, job: Job, *, until_heard: bool) -> float | None:
-        """Return how long the live attempt is known to have run."""
+        """Return for how many seconds the live attempt is known to have run; None if that is unknown."""
         until = job.heartbeat_at if until_heard else self._clock.now()
         return None if until is None or job.claimed_at is None else until - job.claimed_at
 
@@ -175,10 +177,10 @@ class JobMoves(QueuePart):
         )
 
     def cancel(self, job_id: str, *, by: str = "operator", as_removed: bool = False) -> bool:
-        """Cancel a job permanently, and return ``True``, if it is pending, claimed or running, or failed and no longer
-        in the plan.
+        """Cancel a job permanently if it is pending, claimed or running, or failed and no longer in the plan. Return
+        False if it is none of these.
 
-        With ``as_removed`` it is cancelled only until a plan names it again; then it waits again.
+        With ``as_removed`` it is cancelled only until a plan names it again, which makes it pending.
         """
         ended_by = f"{by}: {CANCELLED_AS_REMOVED if as_removed else CANCELLED}"
         with self._db.transaction():
@@ -193,8 +195,8 @@ class JobMoves(QueuePart):
             return True
 
     def requeue(self, job_id: str, *, detail: str | None = None) -> bool:
-        """Train the job again, whatever its status: failure counts restart, a live attempt is superseded, the history
-        is kept."""
+        """Make a job pending again, whatever its status: failure counts restart, a live attempt is superseded, the
+        history is kept. Return False if there is no such job."""
         with self._db.transaction():
             job = self.get(job_id)
             if job is None:
@@ -208,7 +210,8 @@ class JobMoves(QueuePart):
             return True
 
     def hold(self, job_id: str, *, by: str = "operator") -> bool:
-        """Keep a job from being granted until :meth:`unhold`, in any status; ``False`` when the job is held already.
+        """Keep a job of any status from being granted until :meth:`unhold`; return False if the job is held already, or
+        unknown.
 
         The hold is independent of the status: a live attempt continues, and so does one that reports again after its
         host was lost.
@@ -222,7 +225,7 @@ class JobMoves(QueuePart):
             return True
 
     def unhold(self, job_id: str, *, by: str = "operator") -> bool:
-        """Let a held job be granted again; ``False`` when the job is not held."""
+        """Let a held job be granted again; return False if the job is not held."""
         with self._db.transaction():
             job = self.get(job_id)
             if job is None or not self._db.run("unhold_job", job_id=job_id):

@@ -1,7 +1,7 @@
 """The changes that a plan makes in the queue, as values: :meth:`JobQueue.sync` writes them, :func:`foresee` only reads.
 
-Both judge each job by :func:`judged` and are summed by :meth:`Synced.of`, so that a preview says what the reload will.
-:class:`PlanDraft` compares jobs on any thread; plan_write.py then has little to write.
+Both judge each job by :func:`judged` and sum the changes by :meth:`Synced.of`, so that a preview says what the reload
+will. :class:`PlanDraft` compares jobs on any thread; plan_write.py then has little to write.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OF_NO_CLASS = frozenset({"name", "job_id", "seed", "priority", "n_resamples", "
 
 
 class Synced(NamedTuple):
-    """The changes of a plan in the queue."""
+    """The changes that a plan makes in the queue: counts, edits, and how many of its jobs stay cancelled."""
 
     counts: dict[str, int]
     edits: list[Edit]
@@ -43,10 +43,10 @@ class Synced(NamedTuple):
         inserted: int = 0,
         unchanged: int = 0,
     ) -> Synced:
-        """Sum up the changes of all jobs. ``left`` may contain only the first of the ``removed`` jobs; ``cancelled``
-        are those of the plan.
+        """Sum up the changes of all jobs of a plan. ``left`` may contain only the first of the ``removed`` jobs;
+        ``cancelled`` are the plan's cancelled jobs.
 
-        Numbers of jobs that were ``inserted`` or ``unchanged``, without further detail.
+        ``inserted`` and ``unchanged`` are numbers of jobs that are not among ``changes``.
         """
         counts = {JobEdit.INSERTED.value: inserted, JobEdit.UPDATED.value: 0, JobEdit.UNCHANGED.value: unchanged}
         edits: list[Edit] = []
@@ -82,22 +82,22 @@ class Foreseen(NamedTuple):
 
     @property
     def needs(self) -> Needs:
-        """Return what the job will ask of a host, with the memory that its attempts taught."""
+        """Return what the job will ask of a host, including the memory with which its earlier attempts ran out."""
         return Needs.of(self.spec) if self.job is None else replace(self.job, spec=dict(self.spec)).needs
 
 
 def name_of(spec: Mapping[str, Any]) -> str:
-    """Return a job's name as its row has it."""
+    """Return the name of a job for its row: the job dict's name, or else its id."""
     return str(spec.get("name") or spec["job_id"])
 
 
 def judged(
     spec: Mapping[str, Any], text: str, row: Row | None, job: Job | Callable[[], Job] | None, *, in_words: bool = True
 ) -> JobChange:
-    """Decide what a plan changes about a job, from the job's row; a callable ``job`` is called only if something
-    differs.
+    """Decide what a plan changes about a job, from the job's row (None: a new job). If ``job`` is a function, it is
+    called only if something differs.
 
-    Without ``in_words`` the changes of a job that keeps its name are not listed.
+    Without ``in_words``, the edits of a job that keeps its name are not listed.
     """
     if row is None:
         return change(None, spec, same=False)
@@ -110,7 +110,8 @@ def judged(
 
 
 def planned_ids(db: Database) -> frozenset[str]:
-    """Read the ids of the last plan's jobs; this reads the whole table, so keep the result until the next reload."""
+    """Return the ids of the present plan's jobs; this reads the whole table, so keep the result until the next
+    reload."""
     return frozenset(row["job_id"] for row in db.all("plan_ids"))
 
 
@@ -142,7 +143,7 @@ class PlanJobs:
 
     @classmethod
     def of(cls, digests: Collection[bytes]) -> PlanJobs:
-        """Sum up the :func:`digest_of` of each."""
+        """Sum up the digests (:func:`digest_of`) of all jobs of a plan."""
         found = hashlib.sha256()
         for digest in sorted(digests):
             found.update(digest)
@@ -150,12 +151,12 @@ class PlanJobs:
 
 
 def digest_of(job_id: str, name: str, text: str) -> bytes:
-    """Digest all that a plan may change about a job."""
+    """Return a digest of all that a plan may change about a job."""
     return hashlib.sha256(f"{job_id}\0{name}\0{text}".encode("utf-8", "replace")).digest()  # none has a NUL
 
 
 class PlanDraft:
-    """The jobs of a plan, each compared with its row."""
+    """The jobs of a plan, compared with the queue's rows: new, different, unchanged, or no longer named."""
 
     def __init__(self, jobs: Iterable[Mapping[str, Any]], db: Database) -> None:
         """``db`` is any connection to the queue's database."""
@@ -183,22 +184,22 @@ class PlanDraft:
             self.other.append((spec, text))
 
     def plan_jobs(self) -> PlanJobs:
-        """Return what :meth:`JobQueue.plan_jobs` will return once the plan is written."""
+        """Return the value that :meth:`PlanRows.jobs` will return once the plan is written."""
         return PlanJobs.of(self._digests.values())
 
 
 def in_parts(jobs: Sequence[T], most: int = PART) -> Iterator[Sequence[T]]:
-    """Split jobs into parts that are read or written in one transaction."""
+    """Split jobs into parts of ``most``; each part is read or written in one transaction."""
     return (jobs[n : n + most] for n in range(0, len(jobs), most))
 
 
 def texts_of(db: Database, job_ids: Sequence[str]) -> dict[str, Row]:
-    """Read, for these ids that exist, the texts by which a reload compares jobs."""
+    """Map each of these ids that exists to the columns by which a reload compares its job."""
     return {row["job_id"]: row for row in db.all("job_texts", ids=json.dumps(list(job_ids)))}
 
 
 def class_key(spec: Mapping[str, Any]) -> str:
-    """Compute quickly a key for a job's class: jobs with equal keys are of one class."""
+    """Return a key for a job's class that is quickly computed: jobs with equal keys are of one class."""
     return repr({key: value for key, value in spec.items() if key not in _OF_NO_CLASS})
 
 

@@ -1,8 +1,9 @@
-"""Write a plan's jobs in parts, each in a transaction of its own, so that other calls need not wait for all of them.
+"""The write of a plan's jobs in parts, each in a transaction of its own, so that other calls need not wait for all of
+them.
 
-A new job carries the edition of the plan that brings it, and none is granted before that edition is in force. The
-edition moves with the last part. If a crash or a full disk interrupts a write, the old plan stays in force; the next
-write, at the latest the one at the next start, finishes it, or cancels the new jobs that its own plan does not name.
+A new job carries the edition of the plan that brings it, and none is granted before that edition is in force. The last
+part moves the edition. If a crash or a full disk interrupts a write, the old plan stays in force. The next write, at
+the latest the one at the next start, finishes it, or cancels the new jobs that its own plan does not name.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ ClassIds = dict[tuple[str, float, float], int]  # what a class follows from, wit
 
 
 class PlanWrite:
-    """The write of one plan. All methods run on the writer's thread, each in a transaction."""
+    """The write of one plan. All methods must run on the writer's thread, each in a transaction."""
 
     def __init__(self, queue: PlanRows, draft: PlanDraft) -> None:
         """``draft`` compares the plan with the queue as it is; no other plan is written meanwhile."""
@@ -65,17 +66,17 @@ class PlanWrite:
 
     @property
     def is_long(self) -> bool:
-        """Return True while more is left than :meth:`finish` should write at once."""
+        """Return True while more than one part is left, so that :meth:`finish` should not yet be called."""
         return len(self._parts) > 1
 
     def write_part(self) -> None:
-        """Write the next part."""
+        """Write the next part of the plan's jobs."""
         assert self._edition == self._queue.edition + 1, "another plan was written meanwhile"
         self._parts.popleft()()
         crashpoint("queue.plan_part")
 
     def finish(self) -> Synced:
-        """Write what is left, and put the plan in force."""
+        """Write the parts that are left, put the plan into force, and return its changes."""
         while self._parts:
             self.write_part()
         queue, draft = self._queue, self._draft
@@ -118,7 +119,8 @@ class PlanWrite:
                 queue.moves.requeue(job_id, detail="the plan names it again")
 
     def _judge(self, spec: Mapping[str, Any], text: str, row: Row) -> tuple[JobChange, Mapping[str, Any] | None]:
-        """Compare a known job with the plan as it is now; return also the new values of its row, if they differ."""
+        """Compare a known job with the plan as it is now; return the change, and the new values of the job's row (None:
+        they stay)."""
         job_id = spec["job_id"]
         in_words = self._in_words < LISTED_MAX
         found = judged(spec, text, row, lambda: known_job(self._queue.db, job_id), in_words=in_words)
@@ -129,7 +131,7 @@ class PlanWrite:
         return found, {**columns_of(spec), "seq": row["seq"], "spec": text, "class_id": class_id}
 
     def _class_of(self, spec: Mapping[str, Any], ram_above_gib: float = 0.0, vram_above_gib: float = 0.0) -> int:
-        """Return the class of a job, including the memory learned from attempts that ran out of memory."""
+        """Return the number of a job's class; the class includes the memory with which earlier attempts ran out."""
         like = class_key(spec), ram_above_gib, vram_above_gib
         if like not in self._class_ids:
             needs = replace(Needs.of(spec), ram_above_gib=ram_above_gib, vram_above_gib=vram_above_gib)
@@ -137,7 +139,7 @@ class PlanWrite:
         return self._class_ids[like]
 
     def _remove(self, gone: Sequence[str]) -> None:
-        """Mark jobs that the plan does not name. Jobs of a plan that never came into force are cancelled."""
+        """Mark jobs that the plan does not name. Those of a plan that never came into force are cancelled."""
         queue = self._queue
         queue.db.many("mark_removed", [{"job_id": job_id} for job_id in gone])
         for row in queue.db.all("half_written", ids=json.dumps(list(gone))):
@@ -145,7 +147,7 @@ class PlanWrite:
 
 
 class PlanRows:
-    """The rows of the plan in the queue's database."""
+    """The rows of the plan's jobs and data sets in the queue's database."""
 
     def __init__(self, queue: QueueState, ahead: Scheduler, moves: JobMoves) -> None:
         self.db, self.clock, self.classes, self.events = queue.db, queue.clock, queue.classes, queue.events
@@ -157,36 +159,36 @@ class PlanRows:
         return self.db.number("edition")
 
     def sync(self, jobs: Iterable[Mapping[str, Any]]) -> Synced:
-        """Make the queue hold these jobs at once. The result describes the first :data:`LISTED_MAX` jobs that
-        changed in more than their names."""
+        """Make these jobs the plan, in one transaction. The result describes the edits of at most :data:`LISTED_MAX`
+        jobs, besides renamed ones."""
         with self.db.transaction():
             return self.write(self.draft(jobs)).finish()
 
     def draft(self, jobs: Iterable[Mapping[str, Any]], reader: Database | None = None) -> PlanDraft:
-        """Compare these job dicts with the queue: on any thread, through a ``reader`` of its own."""
+        """Compare these job dicts with the queue; on another thread than the writer's, pass a ``reader`` connection."""
         return PlanDraft(jobs, reader or self.db)
 
     def write(self, draft: PlanDraft) -> PlanWrite:
-        """Begin to write a plan in parts."""
+        """Begin to write a plan in parts, which the returned object does."""
         return PlanWrite(self, draft)
 
     def jobs(self) -> PlanJobs:
-        """Return the number and digest of the plan's jobs in the queue. A plan with an equal digest would change
+        """Return the number and a digest of the plan's jobs in the queue. A plan with an equal digest would change
         nothing."""
         rows = self.db.all("plan_texts")
         return PlanJobs.of([digest_of(row["job_id"], row["name"], row["spec"]) for row in rows])
 
     def datasets(self) -> dict[str, str]:
-        """Return which data sets the plan's names meant when the plan came into force."""
+        """Map the plan's names of data sets to the ids that they meant when the plan came into force."""
         return {row["name"]: row["dataset_id"] for row in self.db.all("plan_datasets")}
 
     def keep_datasets(self, names: Mapping[str, str]) -> None:
-        """Store which data sets the plan's names mean."""
+        """Store, for each name of a data set in the plan, the id that it means."""
         with self.db.transaction():
             self.db.run("forget_plan_datasets")
             self.db.many("add_plan_dataset", [{"name": name, "dataset_id": each} for name, each in names.items()])
 
     def trained_on(self, dataset_id: str) -> list[Job]:
-        """The jobs that name this data set, except those that are finished and off the plan."""
+        """Return the jobs that name this data set, except those that have ended and left the plan."""
         jobs = map(job_of, self.db.all("jobs_that_matter"))
         return [job for job in jobs if job.spec.get("dataset") == dataset_id]

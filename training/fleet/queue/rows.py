@@ -1,4 +1,4 @@
-"""Convert rows of the database to the values of :mod:`training.fleet.scheduling.job`."""
+"""Conversions of database rows to the values of :mod:`training.fleet.scheduling.job`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DECODED: Mapping[str, Callable[[Any], Any]] = {
 
 
 def _members(row: Row, names: tuple[str, ...]) -> dict[str, Any]:
-    """Decode the columns of a row that have the names of a value's fields."""
+    """Decode those columns of a row that have the names of a value's fields."""
     read = {name: row[name] for name in names}
     for name in names:
         if name in _DECODED and read[name] is not None:
@@ -40,19 +40,19 @@ def job_of(row: Row) -> Job:
 
 
 def known_job(db: Database, job_id: str) -> Job:
-    """Read a job that certainly exists."""
+    """Read a job that certainly exists; an unknown id is a mistake of the program."""
     row = db.one("job", job_id=job_id)
     assert row is not None
     return job_of(row)
 
 
 def trained_of(row: Row) -> Trained:
-    """Read what a model was trained on from a row that has an attempt's columns."""
+    """Read the digests of the data and code of a model from a row with an attempt's columns."""
     return Trained(row["data_digest"], row["code_digest"], row["training_commit"])
 
 
 def jobs_by_host(db: Database) -> dict[str, list[str]]:
-    """Map each host to the names of the jobs that it holds now."""
+    """Map each host to the names of the jobs that are granted to it now."""
     held: dict[str, list[str]] = {}
     for row in db.all("live_jobs_by_host"):
         held.setdefault(row["host"], []).append(row["name"])
@@ -60,7 +60,7 @@ def jobs_by_host(db: Database) -> dict[str, list[str]]:
 
 
 def set_aside_of(row: Row) -> list[dict[str, Any]]:
-    """The finished, undelivered work that a host reported."""
+    """Return the jobs with finished but undelivered work that a host's worker reported."""
     return [dict(each) for each in json.loads(row["set_aside"])]
 
 
@@ -70,5 +70,5 @@ def attempt_of(row: Row) -> Attempt:
 
 
 def booked_of(row: Row) -> Booking:
-    """Read the booking of an attempt from a row that has its columns."""
+    """Read the booking from a row with an attempt's columns."""
     return Booking(**json.loads(row["booked"]))

@@ -1,4 +1,4 @@
-"""Keep the schedule up to date with the queue: waiting jobs, running attempts and their ends, and predicted times.
+"""The schedule, kept up to date with the queue: pending jobs, live attempts and their ends, and predicted durations.
 
 If a separate thread computes schedules (:meth:`Scheduler.make_beside`), a claim uses the schedule in force, and no call
 waits long for that thread. Without such a thread, a claim computes the schedule that is due.
@@ -29,7 +29,7 @@ _TO_PENDING = tuple(row.name for row in TRANSITIONS.values() if row.target is Jo
 
 
 class Situation(NamedTuple):
-    """The situation in which a schedule is computed: the hosts, the policy, and the other facts at that time."""
+    """The facts from which a schedule is computed: the hosts, the policy, the earlier schedule, and the time."""
 
     hosts: tuple[Host, ...]
     policy: rules.Policy
@@ -48,7 +48,7 @@ class MadeSchedule(NamedTuple):
 
 class Scheduler:
     """Keeps the schedule in force, and decides when a new one is due. Only the writer's thread may call its methods,
-    except :meth:`make` and :meth:`told`."""
+    except :meth:`make`, :meth:`is_due` and :meth:`told`."""
 
     def __init__(self, queue: QueueState) -> None:
         self._clock, self._events = queue.clock, queue.events
@@ -73,7 +73,7 @@ class Scheduler:
         self.kinds, self._is_beside = Kinds(reader, RequirementClasses(reader), learned), True
 
     def is_due(self, policy: rules.Policy) -> bool:
-        """Return True when the schedule in force is out of date. Any thread may call it."""
+        """Return True if the schedule in force is out of date. Any thread may call this."""
         situation, (pending, moves) = self._situation, self._moves()
         if situation is None or self._wanted or situation.moves[0] != pending:
             return True
@@ -81,7 +81,7 @@ class Scheduler:
         return age_s >= (policy.reschedule_s if same else self._cost_s * _PAUSE)
 
     def begin(self, hosts: Sequence[Host], policy: rules.Policy) -> Situation:
-        """Start a new schedule for these hosts: return the facts from which :meth:`make` computes it."""
+        """Begin a new schedule for these hosts: return the facts from which :meth:`make` computes it."""
         self.rolling.begin()
         self._wanted, self._others, self._names = False, False, _names(hosts)
         now, rolling = self._clock.monotonic(), self.rolling
@@ -89,7 +89,7 @@ class Scheduler:
         return self._situation
 
     def make(self, asked: Situation) -> MadeSchedule:
-        """Compute the schedule of what is in the queue now. Only one thread at a time may call this."""
+        """Compute a schedule for the jobs that are in the queue now. Only one thread at a time may call this."""
         begun, hosts = self.stopwatch(), asked.hosts
         self.kinds.renew()
         wall = self._clock.now()
@@ -120,10 +120,10 @@ class Scheduler:
         return MadeSchedule(made, self.stopwatch() - begun)
 
     def _predicted(self, of: PendingKind, hosts: Sequence[Host], asked: Situation) -> dict[str, Prediction] | None:
-        """Predict how long a job of this kind takes on each host that may take it.
+        """Map each host that may take a job of this kind to the job's predicted duration there.
 
-        A job that failed on a host goes to another host. None: it waits for a second try on the same host, because
-        every other host takes many times as long.
+        A job that failed on a host goes to another host. Return None if it should rather be tried again on the same
+        host, because every other host takes many times as long.
         """
         if of.job_class.needs.prefer_cuda:  # others may go first
             hosts = [host for host in hosts if of.since + _held_s(of, host, asked) <= self._clock.now()]
@@ -150,7 +150,8 @@ class Scheduler:
     # ── asks ────────────────────────────────────────────────────────────────────────────────
 
     def current(self, host: Host, others: Sequence[Host], policy: rules.Policy) -> Rolling:
-        """Return the schedule for a request of ``host``, without the slots of hosts that get no jobs now."""
+        """Return the schedule for a claim of ``host``, brought up to date, without the slots of hosts that get no jobs
+        now."""
         hosts = (host, *others)
         self.rolling.only({each.name for each in hosts})
         self.renew(hosts, policy)
@@ -158,14 +159,14 @@ class Scheduler:
 
     @property
     def is_up_to_date(self) -> bool:
-        """Return True if the schedule in force includes all moves of jobs except the last one."""
+        """Return True if the schedule in force was computed after all moves and edits of jobs except the last one."""
         return self._made is not None and sum(self._moves()) - sum(self._made.moves) <= 1
 
     def awaits(self, host: str) -> bool:
-        """Return True when a host that could train a waiting job, but has none in the schedule, must wait for the next
-        schedule.
+        """Return True if a host must wait for the next schedule: it could train a pending job, but has none in the
+        schedule in force.
 
-        The host waits for one schedule only, and not for long.
+        The host waits for one schedule only, and not for long. Without a separate thread no host waits.
         """
         if not self._is_beside:
             return False
@@ -178,7 +179,8 @@ class Scheduler:
         self._awaited.pop(host, None)
 
     def called(self, hosts: Collection[str]) -> list[str]:
-        """Return the waiting hosts that would get a job if they asked now."""
+        """Return those of these waiting hosts that have a job in the schedule; if ``hosts`` are few, also those that
+        would get another host's job."""
         made, at_s = self.rolling.made, self._clock.monotonic() - self.rolling.made_at
         if made is None:
             return []
@@ -187,20 +189,20 @@ class Scheduler:
         return [host for host in hosts if host in given or (few and isinstance(made.decide(host, at_s), Take))]
 
     def edited(self) -> None:
-        """Record a change other than a job's move, such as a new plan, which makes the schedule out of date."""
+        """Record a change other than a job's move, such as a new plan, so that a new schedule becomes due."""
         self._edits += 1
 
     def _moves(self) -> tuple[int, int]:
-        """Count the moves and edits that made a job pending, and all other moves."""
+        """Count the moves and edits that may have made a job pending, and all other moves."""
         fired = self._events.fired
         pending = sum(map(fired.__getitem__, _TO_PENDING))
         return pending + self._edits, sum([*fired.values()]) - pending
 
     def told(self, kind: str, host: str) -> tuple[float | None, str] | None:
-        """Say when the schedule gives this host a job of a kind, or how long the host must wait; None if it says
-        nothing.
+        """Return the seconds that this host must wait for a job of a kind (None: unknown), and a sentence about that.
+        Return None if the schedule does not make the host wait.
 
-        Any thread may call it: it reads the schedule in force and computes none.
+        Any thread may call this: it reads the schedule in force and computes none.
         """
         now, wall = self._clock.monotonic(), self._clock.now()
         made, made_at, waits = self.rolling.made, self.rolling.made_at, self.rolling.waits.get(host)

@@ -1,4 +1,4 @@
-"""The base of the queue: the database, time, the policy, and rows that most of its parts write."""
+"""The base of the queue: the database, the clock, the policy, and the rows that most parts of the queue write."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def inserted(job_id: str, at: float) -> tuple[float, str, str, str]:
 
 
 class Events:
-    """The writer of event rows; refuses a move that the transition table does not know."""
+    """The writer of event rows; a move that the transition table does not allow is a mistake of the program."""
 
     def __init__(self, db: Database, clock: Clock) -> None:
         self._db, self._clock = db, clock
@@ -30,13 +30,13 @@ class Events:
         self.fired: Counter[str] = Counter()
 
     def inserted(self, count: int) -> None:
-        """Count that so many rows of :func:`inserted` were written."""
+        """Count that ``count`` rows of :func:`inserted` were written."""
         if count:
             self.fired["insert"] += count
             crashpoint("transition", "insert")
 
     def repeated(self, transition: str, job: Job) -> None:
-        """Count that a request was answered again; as nothing moved, no row is written."""
+        """Count that a request was answered again; because nothing moved, no row is written."""
         check_transition(transition, job.status, job.status)
         self.fired[transition] += 1
 
@@ -49,7 +49,7 @@ class Events:
         attempt: Attempt | None = None,
         detail: str | None = None,
     ) -> None:
-        """Write that this attempt moved a job from ``source`` to ``target``."""
+        """Write an event row: this attempt (None: no attempt) moved a job from ``source`` to ``target``."""
         check_transition(transition, source, target)
         self.fired[transition] += 1
         crashpoint("transition", transition)
@@ -67,7 +67,7 @@ class Events:
 
 
 class QueueState:
-    """The base of the queue, which every part of it is given."""
+    """The base of the queue, which is passed to each of its parts."""
 
     def __init__(self, db: Database, clock: Clock, policy: Policy) -> None:
         self.db, self.clock, self.policy = db, clock, policy
@@ -75,7 +75,7 @@ class QueueState:
 
 
 class QueuePart:
-    """Rows of one kind, or calls on them."""
+    """The base of the parts of the queue: rows of one kind, or calls on them."""
 
     def __init__(self, queue: QueueState) -> None:
         self._db, self._clock, self._policy = queue.db, queue.clock, queue.policy

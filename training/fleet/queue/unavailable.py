@@ -1,8 +1,7 @@
 """The writes on hosts that get no jobs, by quarantine or an operator's order, and on jobs that crash hosts.
 
-The rules are in scheduling/quarantine.py and scheduling/orders.py.
-
-This state is only in the database: an uncommitted change is lost, and a restart finds all others.
+The rules are in scheduling/quarantine.py and scheduling/orders.py. This state is only in the database: an uncommitted
+change is lost, and a restart finds all others.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from training.fleet.scheduling.quarantine import Cause, Death, Quarantine, Weigh
 
 
 def quarantines(db: Database) -> dict[str, Quarantine]:
-    """The hosts that get no jobs now, by name."""
+    """Map each host that is in quarantine now to its quarantine."""
     return {
         row["host"]: Quarantine(row["host"], row["since"], Cause(row["cause"]), row["reason"])
         for row in db.all("quarantines")
@@ -27,13 +26,13 @@ def quarantines(db: Database) -> dict[str, Quarantine]:
 
 
 class Quarantines(QueuePart):
-    """Records hosts' deaths, quarantines and releases, and jobs that fail because they crash hosts."""
+    """Records deaths of attempts, quarantines and releases of hosts, and jobs that fail because they crash hosts."""
 
     # ── hosts ───────────────────────────────────────────────────────────────────────────────
 
     def checked_in(self, host: str, capability: Mapping[str, object]) -> dict[str, Quarantine]:
-        """Quarantine a host that reports ill health with its claim, or release it after a healthy report. Return the
-        hosts that are quarantined now."""
+        """Quarantine a host that reports ill health with its claim, or release it after a healthy report. Return all
+        hosts in quarantine now, with their quarantines."""
         out = quarantines(self._db)
         known, complaint = out.get(host), health.complaint(capability)
         if known is None and complaint is not None:
@@ -65,13 +64,13 @@ class Quarantines(QueuePart):
             self.put(attempt.host, Cause.DEATHS, reason)
 
     def put(self, host: str, cause: Cause, reason: str) -> Quarantine:
-        """Quarantine this host: it gets no jobs from now on."""
+        """Quarantine this host and return the quarantine; the host gets no jobs from now on."""
         now = self._clock.now()
         self._db.run("add_quarantine", host=host, cause=cause, reason=reason, now=now)
         return Quarantine(host, now, cause, reason)
 
     def release(self, host: str, by: str) -> bool:
-        """Release a host from quarantine. False if it was not in quarantine."""
+        """Release a host from quarantine; return False if it was not in quarantine."""
         return self._db.run("end_quarantine", host=host, ended_by=by, now=self._clock.now()) == 1
 
     def _deaths(self, host: str) -> tuple[list[Death], list[str]]:
@@ -90,9 +89,10 @@ class Quarantines(QueuePart):
         return deaths, [row["claim_id"] for row in rows]
 
     def refund(self, claims: Iterable[str]) -> None:
-        """Do not count these ends against any job: a machine and its copy took the jobs from each other.
+        """Stop counting the ends of these claims' attempts against their jobs, because a machine and its copy took the
+        jobs from each other.
 
-        An attempt that was taken twice is listed twice, but counted as lost only once.
+        A claim may be listed twice, but its attempt was counted as lost only once.
         """
         each_once = dict.fromkeys(claims)
         known = [attempt for claim_id in each_once if (attempt := self._attempts.by_claim(claim_id)) is not None]
@@ -101,8 +101,8 @@ class Quarantines(QueuePart):
         )
 
     def _refund(self, claims: Iterable[str]) -> None:
-        """Do not count these ends against any job, because the host caused them. A job that failed because of them
-        becomes pending."""
+        """Stop counting the ends of these claims' attempts against their jobs, because the host caused them. A job that
+        failed because of them becomes pending."""
         died: dict[str, list[Attempt]] = {}
         for claim_id in claims:
             attempt = self._attempts.by_claim(claim_id)
@@ -126,14 +126,15 @@ class Quarantines(QueuePart):
             self._events.moved("pardon", job.job_id, job.status, JobStatus.PENDING, detail=f"died on {died[0].host}")
 
     def _had_company(self, attempt: Attempt) -> bool:
-        """Return True when the attempt's host held another attempt at the same time."""
+        """Return True if the attempt's host held another attempt at the same time."""
         between = {"since": attempt.granted_at, "until": attempt.ended_at}
         return self._db.one("had_company", host=attempt.host, claim_id=attempt.claim_id, **between) is not None
 
     # ── jobs ────────────────────────────────────────────────────────────────────────────────
 
     def crashed(self, host: str, claim_id: str, last_seen: Mapping[str, float]) -> None:
-        """Record a host's report that it crashed during this attempt: the job may be the cause."""
+        """Record a host's report that it crashed during this attempt; fail the attempt's pending job if it is suspected
+        to crash hosts."""
         if not self._db.run("note_crash", host=host, claim_id=claim_id):
             return
         attempt = self._attempts.by_claim(claim_id)
@@ -147,7 +148,7 @@ class Quarantines(QueuePart):
 
 
 def orders(db: Database) -> dict[str, HostOrder]:
-    """Return the orders in force, by host."""
+    """Map each host that is under an operator's order to the order."""
     return {
         row["host"]: HostOrder(row["host"], OrderKind(row["kind"]), row["since"], row["by"])
         for row in db.all("host_orders")
@@ -155,7 +156,7 @@ def orders(db: Database) -> dict[str, HostOrder]:
 
 
 class Orders(QueuePart):
-    """Writes and ends operators' orders. A host has at most one order: a new one replaces it."""
+    """The writes of operators' orders. A host has at most one order: a new one replaces it."""
 
     def give(self, host: str, order: OrderKind, by: str) -> HostOrder:
         """Put a host under an order; giving the same order again changes nothing, not even its time."""
@@ -168,5 +169,5 @@ class Orders(QueuePart):
         return HostOrder(host, order, now, by)
 
     def end(self, host: str, by: str) -> bool:
-        """End a host's order. It returns False if the host had no order."""
+        """End a host's order; return False if the host had no order."""
         return self._db.run("end_host_order", host=host, ended_by=by, now=self._clock.now()) == 1

@@ -1,7 +1,8 @@
-"""Acts on one job or many: find the jobs, say what is lost, carry the act out, and record it in the audit.
+"""Operators' acts: cancel, requeue, hold or unhold one job or many, release a host, order a host. Each act is recorded
+in the audit.
 
-Before an act on many jobs, :func:`forecast_of` says what it would do. The operator agrees to that number of jobs; when
-the filter finds another number by then, nothing is done.
+Before an act on many jobs, :func:`forecast_of` computes what it would do. The operator agrees to that number of jobs;
+if the filter finds another number by then, nothing is done.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ _LOST: Mapping[JobAct, Mapping[str, str]] = {
 
 
 class Selection(NamedTuple):
-    """The jobs of an act: named ones, or all that match a filter."""
+    """The jobs that an operator chose for an act: those with the ids in ``job_ids``, or without ids, all that match the
+    filter ``wanted``."""
 
     wanted: JobFilter = JobFilter()
     job_ids: tuple[str, ...] = ()
@@ -56,12 +58,12 @@ class Target(NamedTuple):
 
     @property
     def state(self) -> str:
-        """Return the state by which an act treats jobs differently; granted and running count as one."""
+        """Return the job's state as acts distinguish it: "live" for a granted or running job, else its status."""
         return _LIVE if self.status in LIVE else str(self.status)
 
 
 class ActOutlook(NamedTuple):
-    """The expected result of an act: the jobs that it would change, and the work that is lost."""
+    """The expected result of an act: the jobs that it would change, and the seconds of training that would be lost."""
 
     doing: JobAct
     targets: tuple[Target, ...]
@@ -72,14 +74,14 @@ class ActOutlook(NamedTuple):
 
 
 class Done(NamedTuple):
-    """The result of an act."""
+    """The result of an act: how many jobs it changed, and how many it skipped."""
 
     moved: int = 0
     skipped: int = 0  # others moved these jobs since they were counted
 
 
 def applies(doing: JobAct, target: Target) -> bool:
-    """Return True if an act on many jobs changes this job; other selected jobs are not changed."""
+    """Return True if the act changes a job in this state; an act on many jobs leaves the others as they are."""
     over = target.status in (JobStatus.COMPLETED, JobStatus.CANCELLED)
     if doing is JobAct.CANCEL:
         return not over and (target.status is not JobStatus.FAILED or not target.in_manifest)
@@ -89,7 +91,7 @@ def applies(doing: JobAct, target: Target) -> bool:
 
 
 def forecast_of(doing: JobAct, found: Sequence[Target], now: float) -> ActOutlook:
-    """Say what an act would do with these jobs, at most ``JOBS_MAX`` of them."""
+    """Compute what an act would do with these jobs; only the first ``JOBS_MAX`` of them are considered."""
     targets = tuple(each for each in found[:JOBS_MAX] if applies(doing, each))
     ends = doing in (JobAct.CANCEL, JobAct.REQUEUE)
     lost = [now - each.claimed_at for each in targets if ends and each.state == _LIVE and each.claimed_at is not None]
@@ -104,7 +106,8 @@ def forecast_of(doing: JobAct, found: Sequence[Target], now: float) -> ActOutloo
 
 
 def in_words(forecast: ActOutlook) -> str:
-    """Say what an act does, and what is lost: "cancel 3 running jobs; 2 h 10 of work is lost"."""
+    """Return a sentence about what an act would do and what would be lost: "cancel 3 running jobs; 2 h 10 of work is
+    lost"."""
     parts = [f"{forecast.states[state]} {state_word(state)}" for state in _STATES if forecast.states.get(state)]
     number = len(forecast.targets)
     if len(parts) > 1:
@@ -116,19 +119,21 @@ def in_words(forecast: ActOutlook) -> str:
 
 
 def for_good(forecast: ActOutlook) -> str:
-    """Say what an act does that cannot be undone; empty if another act can restore everything."""
+    """Return a sentence about what an act would do that cannot be undone; empty if another act can restore
+    everything."""
     lost = _LOST.get(forecast.doing, {})
     said = "; ".join(lost[state] for state in _STATES if state in lost and forecast.states.get(state))
     return f"This cannot be taken back: {said}." if said else ""
 
 
 def state_word(state: str) -> str:
-    """Return the word for a target's state."""
+    """Return the word that people read for a target's state: "running" for "live", else the state itself."""
     return "running" if state == _LIVE else state
 
 
 def chosen(database: Database, selection: Selection) -> list[Target]:
-    """Find the selected jobs; if there are too many for one act, return one more than its limit."""
+    """Read the selected jobs from the database; if a filter matches too many for one act, return one more than
+    ``JOBS_MAX``."""
     most = JOBS_MAX + 1
     if selection.job_ids:
         rows = [row for each in selection.job_ids if (row := database.one("job", job_id=each)) is not None]
@@ -139,13 +144,13 @@ def chosen(database: Database, selection: Selection) -> list[Target]:
 
 
 def portions(forecast: ActOutlook) -> Iterable[Sequence[Target]]:
-    """Divide an act's jobs into transactions."""
+    """Divide the jobs of an act into groups of ``PORTION``, one for each transaction."""
     return (forecast.targets[at : at + PORTION] for at in range(0, len(forecast.targets), PORTION))
 
 
 def carry_out(service: Service, audit: AuditLog, doing: JobAct, targets: Sequence[Target], who: str) -> Done:
-    """Change these jobs, except those whose state has changed since they were selected. It must run in a transaction of
-    the writer."""
+    """Apply the act to these jobs, except those whose state has changed since they were selected. Call it in a
+    transaction of the writer."""
     moved = 0
     for target in targets:
         now = chosen(service.queue.db, Selection(job_ids=(target.job_id,)))
@@ -157,7 +162,8 @@ def carry_out(service: Service, audit: AuditLog, doing: JobAct, targets: Sequenc
 
 
 def move(service: Service, audit: AuditLog, act: Act, ref: str, who: str, *, as_removed: bool = False) -> MovedReply:
-    """Carry out one act on a job, and record it in the audit."""
+    """Carry out one act on the job that ``ref`` names, record it in the audit, and return the reply. ``as_removed``
+    concerns only cancelling."""
     by, before = who.removeprefix("operator "), service.queue.get(service.resolve_to_change(ref))
     assert before is not None
     if act is Act.CANCEL:
@@ -184,7 +190,7 @@ def release(service: Service, audit: AuditLog, host: str, who: str) -> ReleaseRe
 
 
 def order(service: Service, audit: AuditLog, act: Act, host: str, who: str, *, at_once: bool = False) -> HostOrderReply:
-    """Pause, drain or resume a host, and record it in the audit; with ``at_once`` its running trainers are stopped
+    """Pause, drain or resume a host, and record it in the audit; a drain with ``at_once`` stops the running trainers
     too."""
     by = who.removeprefix("operator ")
     if act is Act.RESUME:

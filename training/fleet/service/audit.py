@@ -1,8 +1,9 @@
-"""The audit: one row for each act on the fleet, written in the act's own transaction and chained by digests.
+"""The audit: a table with a row for each act, chained by digests. An act on rows shares a transaction with its audit
+row; an act on files comes before it.
 
-Jobs have a history of their own (``events``); this one is about people and their access. Each row's digest covers the
-row before it, so that a changed, removed or inserted row shows; audit_chain.py finds it. Whether rows were cut off at
-the end can only be found by comparing with a noted last digest.
+Jobs have a history of their own (``events``); the audit is about people and their access. Each row's digest covers the
+row before it, so that a changed, removed or inserted row shows; audit_chain.py finds it. Rows cut off at the end can
+only be found by comparing with a last digest that somebody noted.
 """
 
 from __future__ import annotations
@@ -46,8 +47,7 @@ class Act(StrEnum):
 
 
 class AuditLog:
-    """Writes the audit's table; no other code does. Call :meth:`write` on the writer's thread, in the act's
-    transaction."""
+    """The only writer of the audit's table. Call :meth:`write` on the writer's thread, in the act's transaction."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._db, self._clock = database, clock
@@ -61,7 +61,8 @@ class AuditLog:
         before: Mapping[str, Any] | None = None,
         after: Mapping[str, Any] | None = None,
     ) -> int:
-        """Add a row; returns its number. ``before`` and ``after`` describe the change to people, and hold no secret."""
+        """Add an audit row and return its number. ``before`` and ``after`` describe the change to people, and must hold
+        no secret."""
         head = self._db.one("audit_head")
         seq, previous = (1, NOBODY) if head is None else (head["seq"] + 1, head["digest"])
         row = {
@@ -78,19 +79,21 @@ class AuditLog:
 
 
 def who(principal: Principal | None, address: str) -> str:
-    """Name the caller for the audit: the proven name, or an anonymous caller's IP address."""
+    """Return the name of the caller for the audit: role and proven name, as "operator anna"; for an anonymous caller
+    "address" and the IP address."""
     found = None if principal is None else principal.owner
     return f"address {address}" if found is None else " ".join(found)
 
 
 def page(reader: Database, after: int, limit: int) -> list[AuditEntry]:
-    """The rows after ``after``, oldest first, at most ``limit`` of them and never more than 1,000."""
+    """Return the audit rows with numbers above ``after``, oldest first: at most ``limit`` of them, and never more than
+    1,000."""
     rows = reader.all("audit_page", after=after, limit=min(limit, PAGE_MAX))
     return [entry_of(row) for row in rows]
 
 
 def entry_of(row: Row) -> AuditEntry:
-    """Convert a row to the wire's entry: ``before`` and ``after`` stay the text that the digest covers."""
+    """Convert an audit row to the API's entry; ``before`` and ``after`` stay the JSON text that the digest covers."""
     return AuditEntry(**dict(row))
 
 

@@ -1,4 +1,4 @@
-"""The database's facts about artifacts in the forms that the store needs: lines of the index, and provenance files."""
+"""Conversions of the database's rows to the store's forms (index lines, provenance), and of a report to its row."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from training.fleet.wire import reports
 
 
 def index_rows(database: Database) -> Iterator[IndexRow]:
-    """List each artifact once, with the attempt that delivered it first, in the order of commits."""
+    """Yield an index row for each artifact once, with the attempt that delivered it first, in the order of commits."""
     seen: set[bytes] = set()
     for row in database.all("artifacts"):
         key = bytes.fromhex(row["artifact_id"])
@@ -27,16 +27,16 @@ def index_rows(database: Database) -> Iterator[IndexRow]:
 
 
 def first_delivery(database: Database, artifact_id: str, *, job_id: str, attempt: int) -> IndexRow | None:
-    """The index row of an artifact, if this attempt was the first to deliver it."""
+    """Return the index row of an artifact if this attempt was the first to deliver it, else None."""
     row = database.one("artifact", artifact_id=artifact_id)
     first = row is not None and (row["job_id"], row["attempt"]) == (job_id, attempt)
     return _index_row(row) if first and row is not None else None
 
 
 def provenance_of(job: Job, attempt: Attempt, *, now: float, report: str | None = None) -> dict[str, Any]:
-    """Make an attempt's provenance: enough to rebuild the job's row from the store alone.
+    """Return an attempt's provenance: enough to rebuild the job's row from the store alone.
 
-    ``report``: the SHA-256 of its trainer's report, where one is stored with the bundle.
+    ``report`` is the SHA-256 of the attempt's report, or None if no report is stored with the bundle.
     """
     job = job.granted(attempt)
     return {
@@ -55,7 +55,8 @@ def provenance_of(job: Job, attempt: Attempt, *, now: float, report: str | None 
 
 
 def kept_of(digest: str, body: bytes) -> KeptReport:
-    """Convert a report to its row; invalid parts are left out."""
+    """Return the database row for a report with this digest: its size, figures and test. Invalid parts of the report
+    are left out."""
     result = reports.read(body).result
     return KeptReport(
         report=digest,
@@ -69,7 +70,7 @@ def kept_of(digest: str, body: bytes) -> KeptReport:
 
 
 def artifact_of(row: Row) -> Artifact:
-    """Return the bundle that a row names."""
+    """Return the artifact that the columns of a row name."""
     return Artifact(row["artifact_id"], row["model"], row["mode"], row["size"])
 
 

@@ -1,4 +1,4 @@
-"""The answer to a reload: what it changed, or would change."""
+"""The reply to a reload: what the reload changed, or in a preview, what it would change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from training.fleet.scheduling.edits import channel_edits, first, host_edits, tr
 from training.fleet.service.hosts import HostRegistry, Plan
 from training.fleet.wire.messages import EditView, ReloadReply
 
-# What goes is not brought back by another edit.
+# What retention deletes cannot be restored by another edit.
 _RETENTION = "[retention] has changed: `cis490-jobs gc --dry-run` shows what goes within the hour after a reload"
 
 
@@ -25,10 +25,11 @@ def told(
     held: Mapping[str, list[str]],
     channels: Mapping[str, str] | None = None,
 ) -> ReloadReply:
-    """Describe the changes from the plan ``before`` (None: there is no earlier plan) to the plan that ``after`` has.
+    """Return the reply that describes the changes from the plan ``before`` (None: there is no earlier plan) to the plan
+    of ``after``.
 
-    ``held`` says which jobs train on which host. ``channels`` are the digests of the new channels, if the plan itself
-    lacks them.
+    ``held`` maps each host to the jobs that train there. ``channels`` are the digests of the new notice channels, if
+    the plan itself lacks them.
     """
     plan, counts = after.plan, dict[str, Any](synced.counts)
     channels = digests(plan.channels) if channels is None or before is None else channels
@@ -56,6 +57,6 @@ def told(
 
 
 def notes(registry: HostRegistry) -> list[str]:
-    """Return the warnings about the plan: things that are valid but probably not meant."""
+    """Return warnings about the plan: entries that are valid but probably not meant."""
     found = [*registry.plan.notes, *(f"host {name}: {said}" for name, said in registry.never_asked().items())]
     return found + [f"data set {name}: {said}" for name, said in registry.missing_datasets().items()]

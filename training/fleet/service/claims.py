@@ -1,7 +1,7 @@
-"""A worker's claim: identify the host, find what it holds already, and grant the best job for it.
+"""A worker's claim: identify the host, find the attempts that it already holds, and grant the best job for it.
 
-No HTTP and no SQL. A call runs inside one transaction of the writer and either returns a reply or raises
-:class:`training.fleet.wire.constants.Refusal`; what was written before a refusal is undone with it.
+No HTTP and no SQL. A call runs inside one transaction of the writer. It either returns a reply or raises
+:class:`training.fleet.wire.constants.Refusal`, and then all that it wrote is undone.
 """
 
 from __future__ import annotations
@@ -30,16 +30,15 @@ FULL_RETRY_S = 10.0  # seconds until a host with all its slots taken asks again
 
 
 class Claims(Calls):
-    """Grants jobs to hosts that ask."""
+    """The calls by which hosts ask for jobs and get them."""
 
     def __init__(self, fleet: FleetState, sessions: HostSessions) -> None:
-        """Share the fleet's state and sessions."""
         super().__init__(fleet)
         self._sessions = sessions
 
     def claim(self, request: ClaimRequest) -> ClaimReply:
-        """Grant the best job for this host, repeat the answer of a repeated request, or give the reason why there is
-        none."""
+        """Grant the best job for this host; if this request was answered before, repeat the answer; if there is no job,
+        return the reason."""
         check_claim(request)
         return self._asked(request, anew=True)
 
@@ -50,11 +49,11 @@ class Claims(Calls):
             self._note_life(request)
 
     def claim_again(self, request: ClaimRequest, poll: int) -> ClaimReply:
-        """Claim again for a request that waits (``poll``: its number from :meth:`wait_begins`), unless a newer request
-        waits.
+        """Claim again for a request that waits, unless a newer request for the same slot waits. ``poll`` is the
+        request's number from :meth:`wait_begins`.
 
-        Two open claims of one host, whose capability changed between them, would otherwise overwrite each other's
-        capability at every turn. Each change of a host makes a new schedule, after which both ask again.
+        Two open claims of one host with different capabilities would otherwise overwrite each other's capability in
+        turn. Each change of a host makes a new schedule, after which both ask again.
         """
         if self._hosts.is_overtaken(request.host_id, poll, request.slot):
             reason = f"a newer request of host {request.host_id} waits for work"
@@ -82,8 +81,7 @@ class Claims(Calls):
         )
 
     def _give(self, request: ClaimRequest, claimant: Claimant, held: list[Attempt]) -> ClaimReply:
-        """Grant the best job to a host that may claim and holds these attempts, or give the reason why there is
-        none."""
+        """Grant the best job to a host that may claim and holds these attempts; if there is none, return the reason."""
         if not self._fleet.store.has_room():
             return ClaimReply(reason="the receiver's disk is low; free some space there", retry_after_s=60.0)
         sick = self._queue.quarantines.checked_in(request.host_id, request.capability)
@@ -116,19 +114,20 @@ class Claims(Calls):
         return self._granted(outcome, self._policy.stale_after_s)
 
     def as_booked(self, host: Host, held: Iterable[Attempt]) -> Host:
-        """Return a host with the room that its attempts leave if they use all that they may; for displays only, as
-        claims bring the real figures."""
+        """Return the host with the room that remains if its attempts use all that they booked. This is for displays
+        only; claims bring the real use."""
         training = [each.booking for each in held_of(held)]
         return booking.beside(host.at_best(), [HeldAttempt(each, each.ram_gib, each.vram_gib) for each in training])
 
     def _beside(self, host: Host, held: Iterable[Attempt], request: ClaimRequest | None = None) -> Host:
-        """Return a host with the room beside its running trainers, whose use the worker's ``request`` states."""
+        """Return the host with the room that its running trainers leave; ``request`` states how much memory they use
+        now."""
         return booking.beside(host, held_of(held, () if request is None else request.training))
 
     def _goes_on(self, request: ClaimRequest) -> str | None:
-        """Return why a host gets no job while its worker still has one that was given up as lost; None otherwise.
+        """Return why a host gets no job while its worker still has an attempt that was given up as lost, else None.
 
-        A new grant of that job to the same host would lose its work, so the worker must first report it.
+        A new grant of that attempt's job to the same host would lose its work, so the worker must first report it.
         """
         training = [each.claim_id for each in request.training]
         for claim_id in (*request.delivering, *training):
@@ -145,7 +144,7 @@ class Claims(Calls):
         return None
 
     def _asked_before(self, request: ClaimRequest) -> Attempt | None:
-        """Find the attempt that this request was already granted."""
+        """Return the attempt that this very request was already granted; None if there is none."""
         if request.request_id is None:
             return None
         return self._queue.attempts.by_request(request.host_id, request.request_id)
@@ -159,9 +158,10 @@ class Claims(Calls):
         return self._granted(granted, self._remaining_s(job), repeated=True)
 
     def _repeat_after_a_crash(self, attempt: Attempt, request: ClaimRequest) -> ClaimReply:
-        """Repeat an answer that was lost in a crash, to another session, which found the request on its disk.
+        """Repeat an answer that was lost in a crash to the worker's new session, which found the request on its disk.
 
-        From now on the claim belongs to that session, unless the answer is known to have arrived.
+        From now on the claim belongs to the new session. If the job is running, the answer had arrived, and the request
+        is refused.
         """
         if attempt.live and self._fleet.job(attempt.job_id).status is JobStatus.RUNNING:
             raise Refusal(
@@ -173,7 +173,7 @@ class Claims(Calls):
         return reply
 
     def _remaining_s(self, job: Job) -> float:
-        """Return the remaining seconds of a live job's lease, or 0 if the clock was set forward a moment ago."""
+        """Return the remaining seconds of a live job's lease; 0 if the wall clock was set since the last check."""
         assert job.heartbeat_at is not None
         now = self._clock.now()
         step = self._fleet.watch.step_until(now, self._clock.monotonic())
@@ -198,7 +198,8 @@ class Claims(Calls):
         )
 
     def _note_life(self, request: ClaimRequest) -> None:
-        """Record that the known installation of a host is alive: even a refused claim shows that."""
+        """Record that a host was seen if the request comes from its known installation; even a refused claim proves
+        that."""
         known = self._hosts.known.get(request.host_id)
         if known is not None and known.instance_id in (None, request.instance_id):
             self._hosts.heard(known.name, self._clock.now())
@@ -233,14 +234,15 @@ class Claims(Calls):
             self._forget_spare_hosts()
 
     def _forget_spare_hosts(self) -> None:
-        """Forget the hosts without a job that asked least recently, beyond the limit: any local caller can invent host
-        names."""
+        """Forget hosts that never had a job, except the ``SPARE_HOSTS_KEPT`` seen last, because any local caller can
+        invent host names."""
         for name in self._queue.hosts.forget_spare(SPARE_HOSTS_KEPT):
             self._hosts.forget(name)
             self._sessions.forget(name)
 
     def _end_older_sessions(self, request: ClaimRequest) -> list[Attempt]:
-        """End the claims of a worker's older sessions, which its restart ended; return the host's live attempts."""
+        """End the attempts of a worker's older sessions, which did not survive its restart; return the host's remaining
+        live attempts."""
         held = self._queue.attempts.live_on(request.host_id)
         if request.session_id is None or request.instance_id is None:
             return held
@@ -258,8 +260,8 @@ class Claims(Calls):
         return held
 
     def _delivers(self, attempt: Attempt, request: ClaimRequest) -> Attempt:
-        """Record that an attempt, as its worker says, delivers its bundle: it trains no more, and belongs to this
-        session."""
+        """Record that an attempt no longer trains and belongs to this session, if the request says that its bundle is
+        being delivered; return the attempt."""
         if attempt.claim_id not in request.delivering or attempt.instance_id != request.instance_id:
             return attempt
         if attempt.session_id != request.session_id:

@@ -1,6 +1,7 @@
-"""The use of data sets by jobs: the consequences of moving a name, and who may fetch or remove a data set.
+"""The use of data sets by jobs: the consequences of giving a name another data set, and who may fetch or remove a data
+set.
 
-Like the service, these run inside one transaction of the writer.
+Each function runs inside one transaction of the writer.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ _NAMED = 3  # jobs in a sentence
 
 @dataclass(frozen=True, slots=True)
 class NameMoved:
-    """The consequences when a name used by the plan gets another data set."""
+    """The numbers of jobs concerned when a name that the plan uses gets another data set."""
 
     jobs_anew: int = 0  # jobs that the next reload makes, because data is part of a job's identity
     jobs_waiting: int = 0  # unfinished jobs that they replace: these still train on the old data
 
 
 def name_moved(service: Service, name: str | None, dataset_id: str) -> NameMoved:
-    """Count the plan's jobs that change because ``name`` now means this data set."""
+    """Count the plan's jobs that change at the next reload because ``name`` now means this data set."""
     planned = service.plan.dataset_names.get(name or "", dataset_id)
     if planned == dataset_id:
         return NameMoved()
@@ -56,8 +57,8 @@ def check_name_unused(service: Service, name: str) -> None:
 
 
 def check_fetch(service: Service, dataset_id: str, host_id: str) -> None:
-    """Raise Refusal unless a training host may fetch this data set: one that it trains on, or that the plan's lists
-    would let it train on. Its capability does not matter here."""
+    """Raise Refusal unless this host trains on the data set, or the plan's lists of models and hosts would let it. Its
+    capability does not matter here."""
     host = Host.of(host_id, {}, service.plan.declared(host_id))
     if any(rules.fits(needs, host) is None for needs in service.plan.datasets.get(dataset_id, ())):
         return

@@ -47,11 +47,11 @@ class Decide(Step):
 
 
 class Look(Step):
-    """Step: read the database while the writer works."""
+    """Step: read the database on a connection of its own, parallel to the writer."""
 
 
 class Disk(Step):
-    """Step: work on files."""
+    """Step: read or write files."""
 
 
 class Hash(Step):
@@ -60,13 +60,13 @@ class Hash(Step):
 
 @dataclass(frozen=True, slots=True)
 class Open(Step):
-    """Step: open a part; it is closed when the sequence ends for any reason."""
+    """Step: open the file of an unfinished upload; the file is closed when the sequence ends for any reason."""
 
     hashes: bool = False  # re-hashes the stored bytes
 
 
 class Body(NamedTuple):
-    """Step: read the request's body into ``part``, or without a part read and discard it."""
+    """Step: read the request's body into the file ``part``; without a ``part``, read the body and discard it."""
 
     part: PartFile | None
 
@@ -81,7 +81,7 @@ Steps = Generator[Step | Body | Whole, Any, T]
 
 
 class Announced(NamedTuple):
-    """The headers of an upload."""
+    """The facts that an upload request states: job, claim, host, the bundle's digest, and where the body begins."""
 
     job_id: str
     claim_id: str | None
@@ -93,12 +93,13 @@ class Announced(NamedTuple):
 
     @property
     def size(self) -> int | None:
-        """The size of the whole bundle, if announced."""
+        """Return the size of the whole bundle in bytes; None if the request does not state the body's length."""
         return None if self.length is None else self.offset + self.length
 
 
 class DeliverySteps:
-    """The sequences of steps, and the state that they share. One instance per receiver."""
+    """The sequences of steps for uploads and completions, and the state that these sequences share. One instance per
+    receiver."""
 
     def __init__(
         self,
@@ -117,7 +118,7 @@ class DeliverySteps:
         self._alone_now: set[str] = set()  # claims, and jobs
 
     def check_size(self, size: int | None) -> None:
-        """Refuse a bundle that is larger than the receiver takes."""
+        """Raise Refusal if a bundle is larger than the receiver accepts; an unknown size (None) passes."""
         if size is not None and size > self._bytes_max:
             detail = f"a bundle may have at most {self._bytes_max} bytes"
             raise Refusal(ProblemType.TOO_LARGE, detail)
@@ -125,7 +126,7 @@ class DeliverySteps:
     # -- uploads ------------------------------------------------------------------------------------------------
 
     def probe(self, said: Announced) -> Steps[int]:
-        """Return the offset at which an upload may resume."""
+        """Return the offset at which an upload of this bundle may resume; its whole size if it is stored already."""
         permission: UploadPermission = yield self._leave(said, said.sha256)
         artifact = yield from self._stored(permission, said.sha256)
         if artifact is not None:
@@ -134,7 +135,7 @@ class DeliverySteps:
         return offset
 
     def upload(self, said: Announced) -> Steps[UploadReply]:
-        """Upload a bundle; the claim is checked before the body is read, at its end, and in the transaction that
+        """Upload a bundle. The claim is checked before the body is read, at its end, and in the transaction that
         accepts the bundle."""
         permission: UploadPermission = yield self._leave(said, said.sha256)
         self.check_size(said.size)
@@ -151,8 +152,8 @@ class DeliverySteps:
         return UploadReply(artifact_id=artifact.artifact_id, job_id=permission.job_id, size=artifact.size)
 
     def _leave(self, said: Announced, sha256: str | None) -> Decide:
-        """Check that this bundle may be uploaded: before the body is read, and at its end, when its digest is
-        verified."""
+        """Return the step that checks if this bundle may be uploaded; it is taken before the body is read, and again
+        when the digest is known."""
         ask = self._service.upload_permission
         names = said.job_id, said.claim_id, said.host_id
         return Decide(lambda: ask(*names, sha256=sha256, by_hand=said.by_hand), "ticket")
@@ -165,7 +166,8 @@ class DeliverySteps:
         return artifact
 
     def _taken(self, said: Announced, permission: UploadPermission) -> Steps[Artifact]:
-        """Read the body into the claim's part, make that an artifact, and assign it to the attempt."""
+        """Read the body into the claim's part file, publish that file as an artifact, and assign the artifact to the
+        attempt."""
         part: PartFile = yield from self._opened(said, permission)
         yield Body(part)
         sha256: str = yield Disk(lambda: part.seal(sha256=said.sha256, size=said.size))
@@ -181,7 +183,8 @@ class DeliverySteps:
         return artifact
 
     def _opened(self, said: Announced, permission: UploadPermission) -> Steps[PartFile]:
-        """Open the claim's part, within its host's share of the disk."""
+        """Open the claim's part file, unless the unfinished uploads of its host would exceed the host's share of the
+        disk."""
         unclaimed = yield Disk(self._store.incoming.unclaimed)
         if unclaimed:  # parts from before a restart: the database knows their hosts
             hosts = yield Decide(lambda: self._service.hosts_of(unclaimed), "ticket")
@@ -202,7 +205,8 @@ class DeliverySteps:
         return part
 
     def _made_its_own(self, permission: UploadPermission, artifact: Artifact) -> Steps[None]:
-        """Assign to its attempt a bundle that is durable in the store."""
+        """Record that the attempt delivered this bundle, which is durable in the store; add a new bundle to the
+        index."""
         done, repairs = self._service.upload_done, self._store.index.repairs
         stored: DeliveryNews | None = yield Decide(
             lambda: done(permission, artifact.artifact_id, artifact.size), "by hand" if permission.by_hand else "upload"
@@ -216,7 +220,7 @@ class DeliverySteps:
             yield from self._indexed(artifact.artifact_id, permission.job_id, permission.attempt, repairs)
 
     def _confirmed(self, artifact: Artifact) -> Steps[Artifact]:
-        """Hash the stored bundle; a damaged one is renamed, and the client must upload it again."""
+        """Hash the stored bundle and return it. A damaged bundle is renamed, and the client must upload it again."""
         name, model, mode = artifact.artifact_id, artifact.model, artifact.mode
         try:
             found: Artifact = yield Hash(lambda: self._store.confirm(name, model=model, mode=mode))
@@ -229,7 +233,7 @@ class DeliverySteps:
     # -- completions --------------------------------------------------------------------------------------------
 
     def complete(self, job_id: str, request: CompleteRequest) -> Steps[CompleteReply]:
-        """Hash the artifact again, write report and provenance, then let the service accept it."""
+        """Hash the artifact again, write the report and the provenance, then let the service accept the completion."""
         body, kept = report_bytes(request.report), None
         with self._alone(job_id):
             found = yield Decide(lambda: self._service.completable(job_id, request), "ticket")
@@ -242,10 +246,10 @@ class DeliverySteps:
         return answer
 
     def deliver(self, job_id: str, request: DeliverRequest) -> Steps[CompleteReply]:
-        """Complete a waiting job with a bundle that its host had kept: like :meth:`complete`, but without a live claim.
+        """Complete a pending job with a bundle that its host had kept: like :meth:`complete`, but without a live claim.
 
-        The attempt gets the next number, which also names its provenance. So only one request per job runs at a time: a
-        second one, from another host, would overwrite the first one's provenance and then be refused.
+        The attempt gets the job's next number, which also names its provenance. So only one request per job runs at a
+        time: a second one, from another host, would overwrite the first one's provenance and then be refused.
         """
         made, size, kept, body = None, 0, None, report_bytes(request.report)
         with self._alone(job_id):
@@ -262,8 +266,8 @@ class DeliverySteps:
         return reply
 
     def _proven(self, job: Job, attempt: Attempt, body: bytes | None) -> Steps[tuple[int, KeptReport | None]]:
-        """Re-hash an attempt's bundle, then keep its report, if one came, and its provenance; returns the bundle's size
-        and the report."""
+        """Hash an attempt's bundle again, then store its provenance and its report, if one came. Return the bundle's
+        size and the report's row."""
         now = self._clock.now()
 
         def lay_down() -> tuple[int, KeptReport | None]:
@@ -283,10 +287,10 @@ class DeliverySteps:
     # -- inside -------------------------------------------------------------------------------------------------
 
     def _indexed(self, artifact_id: str, job_id: str, attempt: int, repairs: int) -> Steps[None]:
-        """Append a new artifact's line to the index after the commit; ``repairs`` counts repairs of the index before
-        it.
+        """Append a new artifact's line to the index after the commit; ``repairs`` is the number of repairs of the index
+        before the commit.
 
-        After an error, or another repair, the file is repaired at the next tick.
+        If writing fails, or the index was repaired meanwhile, the next tick repairs the file.
         """
         first = partial(catalogue.first_delivery, self._reader, artifact_id)
         row = yield Look(lambda: first(job_id=job_id, attempt=attempt))
@@ -304,8 +308,8 @@ class DeliverySteps:
 
     @contextlib.contextmanager
     def _alone(self, whose: str) -> Iterator[None]:
-        """Run one request at a time for each claim or job: many small requests could otherwise cause hours of
-        reading."""
+        """Refuse a second request for the same claim or job while one runs; many small requests could otherwise cause
+        hours of reading."""
         if whose in self._alone_now:
             detail = "another request is reading this bundle; ask again in a moment"
             raise Refusal(ProblemType.SLOW_DOWN, detail)
@@ -317,7 +321,7 @@ class DeliverySteps:
 
 
 def report_bytes(report: str | None) -> bytes | None:
-    """Return the bytes in which a report is stored; refuse a report that is too large."""
+    """Return the bytes in which a report is stored, or None without a report; raise Refusal if it is too large."""
     body = None if report is None else report.encode("utf-8", "replace")
     if body is not None and len(body) > REPORT_BYTES_MAX:
         raise Refusal(ProblemType.TOO_LARGE, f"a report may have at most {REPORT_BYTES_MAX} bytes; leave it out")

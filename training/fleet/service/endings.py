@@ -1,6 +1,6 @@
-"""The ends of an attempt, as its worker reports them: last output, a verified artifact, or a failure.
+"""The calls with which a worker ends an attempt (a verified artifact, or a failure) or sends its last output.
 
-And who may upload a bundle, for a live claim and by hand. No HTTP and no SQL.
+The module also decides who may upload a bundle, with a live claim or by hand. No HTTP and no SQL.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ BUNDLES_MAX = 3  # of one attempt
 
 
 def delivering(fleet: FleetState, job_id: str, claim_id: str | None, host_id: str | None) -> tuple[Job, Attempt]:
-    """Return the attempt whose bundle may be delivered, and its job as granted."""
+    """Return the caller's attempt and its job as granted, if the attempt may deliver a bundle; else raise Refusal. A
+    live attempt no longer counts as training."""
     job, attempt = fleet.claimed(job_id, claim_id, host_id, or_completed=True)
     if not (attempt.live or rules.may_adopt(job, attempt) or attempt.end_reason is EndReason.COMPLETED):
         raise ended(attempt)
@@ -41,12 +42,12 @@ def delivering(fleet: FleetState, job_id: str, claim_id: str | None, host_id: st
 
 
 def completed(job: Job, artifact_id: str, attempt: int) -> CompleteReply:
-    """Make the receipt for an artifact."""
+    """Return the reply which confirms that this attempt completed the job with this artifact."""
     return CompleteReply(job_id=job.job_id, status=JobStatus.COMPLETED, artifact_id=artifact_id, attempt=attempt)
 
 
 class Endings(Calls):
-    """Completes and fails attempts."""
+    """The calls that complete and fail attempts."""
 
     def output(self, job_id: str, request: OutputRequest) -> OutputReply:
         """Store an attempt's output, even after its end; this does not renew its lease."""
@@ -54,7 +55,8 @@ class Endings(Calls):
         return OutputReply(log_next=keep_lines(self._queue, attempt, request.log))
 
     def completable(self, job_id: str, request: CompleteRequest) -> tuple[Job, Attempt] | None:
-        """Return the job and attempt, as it will be, whose bundle must be verified; None when only an answer is due."""
+        """Return the job, and the attempt with its artifact, if the bundle must now be verified. Return None if
+        :meth:`complete` can answer or refuse without that."""
         job, attempt = delivering(self._fleet, job_id, request.claim_id, request.host_id)
         settled = attempt.end_reason is EndReason.COMPLETED
         mismatch = request.spec_hash not in (None, spec_hash(job.spec))
@@ -64,8 +66,8 @@ class Endings(Calls):
         return job, replace(attempt, artifact_id=request.artifact_id, record=request.record)
 
     def complete(self, job_id: str, request: CompleteRequest, kept: KeptReport | None = None) -> CompleteReply:
-        """Accept the artifact of the live attempt, or that of the last attempt if it was given up; ``kept`` is the
-        stored report."""
+        """Complete the job with the artifact of its live attempt, or of a lost attempt that may be adopted; ``kept`` is
+        the stored report's row."""
         job, attempt = self._fleet.claimed(job_id, request.claim_id, request.host_id, or_completed=True)
         if attempt.end_reason is EndReason.COMPLETED:
             keep_last_words(self._queue, attempt, request)
@@ -100,7 +102,8 @@ class Endings(Calls):
             )
 
     def fail(self, job_id: str, request: FailRequest) -> StatusReply:
-        """End the live attempt without an artifact; the policy decides what follows."""
+        """End the live attempt without an artifact, for the reported reason; the policy decides if the job is tried
+        again."""
         reason = reported_reason(request)
         job, attempt = self._fleet.claimed(job_id, request.claim_id, request.host_id)
         if attempt.end_reason is reason:
@@ -118,7 +121,8 @@ class Endings(Calls):
         return StatusReply(job_id=job.job_id, status=self._fleet.job(job_id).status)
 
     def _widen(self, job: Job, host: str, memory: str) -> str | None:
-        """Restrict a job that ran out of memory on ``host`` to hosts with more memory; or say why there is none."""
+        """Restrict a job that ran out of memory on ``host`` to hosts with more; return a sentence if no known host has
+        more, else None."""
         hosts = {known.name: self._fleet.host_of(known) for known in self._fleet.known_hosts()}
         needs = quarantine.wants_more(job.needs, memory, hosts[host])
         self._queue.moves.widen(job, needs)
@@ -126,7 +130,7 @@ class Endings(Calls):
 
 
 class UploadPermission(NamedTuple):
-    """Permission to upload: the claim is live, or its finished work may still be adopted."""
+    """Permission to upload a bundle, with the claim and job to which the bundle belongs."""
 
     job_id: str
     attempt: int  # 0 by hand
@@ -138,7 +142,7 @@ class UploadPermission(NamedTuple):
 
 
 class Uploads(Calls):
-    """Decides who may upload a bundle, and to which attempt it belongs."""
+    """The decisions who may upload a bundle, and to which attempt the bundle belongs."""
 
     def upload_permission(
         self,
@@ -149,9 +153,11 @@ class Uploads(Calls):
         sha256: str | None = None,
         by_hand: bool = False,
     ) -> UploadPermission:
-        """Permit the upload of a bundle, before its body is read and again at its end.
+        """Return the permission to upload a bundle, or raise Refusal; it is asked before the body is read and again at
+        its end.
 
-        Packing an attempt again gives an equal bundle, so many different ones are a fault or malice.
+        Packing an attempt again gives an equal bundle, so more than ``BUNDLES_MAX`` different ones are a fault or
+        malice, and refused.
         """
         if by_hand and not self._stands(claim_id):
             job = self._waiting(job_id, claim_id or "", host_id or "")
@@ -173,8 +179,8 @@ class Uploads(Calls):
             )
 
     def no_longer_uploading(self, claims: Iterable[str], put_out: Collection[str]) -> set[str]:
-        """List the claims whose attempt can deliver nothing any more, or has ended on a revoked host. An unknown claim
-        is not listed: an older database may have been restored."""
+        """Return the claims whose attempt has ended, and may not be adopted or ran on a revoked host (``put_out``). An
+        unknown claim is not returned, because an older database may have been restored."""
         over = set()
         for claim_id in claims:
             attempt = self._queue.attempts.by_claim(claim_id)
@@ -186,19 +192,20 @@ class Uploads(Calls):
         return over
 
     def hosts_of(self, claims: Iterable[str]) -> dict[str, str]:
-        """Map these claims to their hosts; an unknown claim to the empty name."""
+        """Map each of these claims to its host, and an unknown claim to the empty name."""
         found = {claim: self._queue.attempts.by_claim(claim) for claim in claims}
         return {claim: "" if each is None else each.host for claim, each in found.items()}
 
     def _stands(self, claim_id: str | None) -> bool:
-        """Check that the claim itself permits the upload, without a delivery by hand."""
+        """Return True if the claim itself permits the upload, because its attempt is live or may be adopted."""
         attempt = None if claim_id is None else self._queue.attempts.by_claim(claim_id)
         return attempt is not None and (attempt.live or rules.may_adopt(self._fleet.job(attempt.job_id), attempt))
 
     def upload_done(self, permission: UploadPermission, artifact_id: str, size: int) -> DeliveryNews | None:
-        """Assign to its attempt a bundle that is durable in the store, if the claim is still valid.
+        """Record that an attempt delivered a bundle, which is durable in the store, and return whether that is news;
+        raise Refusal if the claim is no longer valid.
 
-        None if retention deleted an equal bundle at this moment; it must then be sent again.
+        Return None if retention has deleted an equal bundle meanwhile, so that the client must send it again.
         """
         if permission.by_hand:
             return DeliveryNews.KNOWN
@@ -213,7 +220,8 @@ class Uploads(Calls):
         return stored
 
     def deliverable(self, job_id: str, request: DeliverRequest) -> tuple[Job, Attempt] | None:
-        """Return the waiting job and the attempt for a delivery by hand; None if it was accepted before."""
+        """Return the pending job, and a new attempt for a delivery by hand; None if this delivery was accepted
+        before."""
         check_id("claim_id", request.claim_id)
         job = self._fleet.job(job_id)
         same = (job.artifact_id, job.worker_hostname) == (request.artifact_id, request.host_id)
@@ -239,10 +247,11 @@ class Uploads(Calls):
     def deliver(
         self, job_id: str, request: DeliverRequest, made: Attempt | None, size: int, kept: KeptReport | None = None
     ) -> tuple[CompleteReply, bool]:
-        """Complete a waiting job with a bundle that its host had set aside; the flag is False for a repeated request.
+        """Complete a pending job with a bundle that its host had set aside. Return the reply, and False if the request
+        only repeats an accepted one.
 
-        ``made`` is the attempt whose provenance is stored beside the bundle of ``size`` bytes; ``kept`` is its stored
-        report.
+        ``made`` is the attempt whose provenance is stored beside the bundle of ``size`` bytes; ``kept`` is the stored
+        report's row.
         """
         found = self.deliverable(job_id, request)
         if found is not None:
@@ -261,7 +270,7 @@ class Uploads(Calls):
         return completed(job, request.artifact_id, job.attempt), found is not None
 
     def _waiting(self, job_id: str, claim_id: str, host_id: str) -> Job:
-        """Return the job if it waits, and a bundle of this claim and host may complete it."""
+        """Return the job if it is pending and a bundle of this claim and host may complete it; else raise Refusal."""
         job = self._fleet.job(job_id)
         if job.status is JobStatus.CANCELLED:
             raise Refusal(
@@ -287,5 +296,5 @@ class Uploads(Calls):
 
 
 def _by_hand(claim_id: str, job: Job) -> str:
-    """Make the claim id for a delivery by hand."""
+    """Return the id of the new claim under which a bundle of ``claim_id`` is delivered by hand."""
     return f"{claim_id[:100]}-{job.attempt + 1}"

@@ -1,6 +1,7 @@
-"""The state that all calls share: hosts and plan, clocks and observed time, a job and its caller's attempt.
+"""The state that the service's calls share: the queue, the hosts under the plan, the clocks; and the search for a
+caller's attempt.
 
-The service's calls share one :class:`FleetState`. No HTTP and no SQL.
+The calls share one :class:`FleetState`. No HTTP and no SQL.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from training.fleet.wire.attempts import HostTerms, TrainerUse
 from training.fleet.wire.constants import SLOTS_MAX, ProblemType, Refusal
 from training.fleet.wire.states import StateView
 
-# What the plan declares of a host's owner's conditions, as a worker is told it.
+# The keys of a host's table in [hosts] that state its owner's conditions, as its worker gets them.
 _TERMS = (
     "pause_on_battery", "pause_when_used", "idle_s", "pause_above_cpu", "pause_above_gpu", "pause_above_celsius",
     "pause_max_s", "may_sleep",
@@ -33,10 +34,11 @@ _TERMS = (
 
 
 class FleetState:
-    """The queue, the known hosts under the plan in force, and the watch over silence."""
+    """The queue, the store, the known hosts under the plan in force, and the watch that decides if silence may count
+    against hosts."""
 
     def __init__(self, queue: JobQueue, store: ArtifactStore, plan: Plan | None) -> None:
-        """Read the hosts from the queue's tables; without a ``plan`` no declarations of hosts are known."""
+        """Read the known hosts from the queue's tables; without a ``plan``, no host is declared."""
         self.queue, self.store = queue, store
         self.policy, self.clock = queue.policy, queue.clock
         self.watch = SilenceWatch.begin(self.clock.now(), self.clock.monotonic(), self.policy)
@@ -52,8 +54,8 @@ class FleetState:
         return self.host_registry.plan
 
     def learned(self, reader: Database) -> Learned:
-        """Return what can be learned from the attempts that a connection reads, with the sizes of data sets and the
-        hosts' calibrations."""
+        """Return the durations and memory learned from the attempts that ``reader`` sees, with the sizes of data sets
+        and the hosts' calibrations."""
         return Learned(
             reader,
             data_bytes=lambda dataset_id: self.data_bytes(dataset_id),
@@ -65,17 +67,18 @@ class FleetState:
         return sorted(self.host_registry.known.values(), key=lambda known: known.name)
 
     def alive(self, known: KnownHost) -> bool:
-        """Return True when the host was last seen within a lease."""
+        """Return True if the host was seen within the last lease."""
         return known.last_seen >= self._alive_since()
 
     def silent_s(self, known: KnownHost) -> float | None:
-        """Return for how long a host was not seen, if longer than a lease."""
+        """Return for how many seconds a host was not seen; None if it was seen within a lease."""
         return None if self.alive(known) else self.clock.now() - known.last_seen
 
     def _alive_since(self) -> float:
         """Return the time since which a host must have been seen to count as alive.
 
-        While a change of the wall clock is not handled yet, both times count.
+        A step forward of the wall clock that is not handled yet is subtracted, so that hosts seen before the step stay
+        alive.
         """
         now = self.clock.now()
         step = self.watch.step_until(now, self.clock.monotonic())
@@ -86,16 +89,18 @@ class FleetState:
         return self.host_registry.host(known)
 
     def at_rest(self, db: Database) -> dict[str, Out]:
-        """Return the hosts that rest because of an operator's order or their owner's conditions."""
+        """Map each host that gets no jobs because of an operator's order or its owner's conditions to that reason; an
+        order takes precedence."""
         resting = {name: Resting(name, reason) for name, reason in self.host_registry.resting.copy().items()}
         return {**resting, **orders(db)}
 
     def taken_out(self, db: Database) -> dict[str, Out]:
-        """Return every host that gets no jobs now. If there are several reasons, one that needs a person is given."""
+        """Map every host that gets no jobs now to the reason; a quarantine, which needs a person, takes precedence."""
         return {**self.at_rest(db), **quarantines(db)}
 
     def fleet(self, but: str | None = None, out: Iterable[str] = ()) -> Fleet:
-        """List the other hosts for scheduling; those that get no jobs (``out``) do not count. For any thread."""
+        """Return the hosts for scheduling, without ``but`` (the host that asks) and without ``out`` (hosts that get no
+        jobs). Any thread may call this."""
         known_since, without = self.clock.now() - self.policy.gone_s, frozenset(out)
         if but is not None:
             without |= {but}
@@ -104,7 +109,7 @@ class FleetState:
         )
 
     def terms(self, host: str) -> HostTerms:
-        """Return the conditions that a host's owner and operators set for its worker now."""
+        """Return the conditions that a host's owner and operators set for its worker at this moment."""
         return terms_of(self.plan.declared(host), orders(self.queue.db).get(host))
 
     def slots(self, known: KnownHost) -> int:
@@ -112,9 +117,10 @@ class FleetState:
         return min(booking.most_at_once(self.host_of(known)), SLOTS_MAX)
 
     def tick(self) -> int:
-        """Check the clocks and end attempts silent for a lease of *observed* time; returns their number.
+        """Check the clocks, and end attempts that were silent for a lease of *observed* time; return the number of
+        ended attempts.
 
-        When its commit fails afterwards, :meth:`forget_look` must follow.
+        When the commit of this call fails, :meth:`forget_look` must follow.
         """
         watch = self.watch.look(self.clock.now(), self.clock.monotonic(), self.policy)
         step = watch.step_s
@@ -133,7 +139,7 @@ class FleetState:
         self.watch = self._last_watch
 
     def _catch_up(self) -> None:
-        """Handle a clock that went back while the receiver was down.
+        """Shift the stored times back if the clock went back while the receiver was down.
 
         A small board without a clock chip starts with the time of its last shutdown, so that every lease and hold would
         seem to end far in the future.
@@ -151,9 +157,10 @@ class FleetState:
     def claimed(
         self, job_id: str, claim_id: str | None, host_id: str | None, *, or_completed: bool = False
     ) -> tuple[Job, Attempt]:
-        """Find the caller's job and attempt, live or not.
+        """Return the job and the caller's attempt, live or not; raise Refusal if the caller has no such attempt. The
+        attempt's host counts as seen.
 
-        A caller of the simple form names no claim; it is served if its host holds the live attempt (or, with
+        A caller of the simple form names no claim. It is served if its host holds the live attempt (or, with
         ``or_completed``, has delivered the job).
         """
         job = self.job(job_id)
@@ -174,7 +181,7 @@ class FleetState:
 
 
 class Calls:
-    """Calls of one kind, which share the fleet's state."""
+    """The base of the classes with the service's calls: each keeps the fleet's state."""
 
     def __init__(self, fleet: FleetState) -> None:
         self._fleet, self._queue, self._policy = fleet, fleet.queue, fleet.policy
@@ -182,7 +189,8 @@ class Calls:
 
 
 def terms_of(declared: Mapping[str, Any] | None, order: HostOrder | None) -> HostTerms:
-    """Return the message for a host's worker; ``declared`` is its table in ``[hosts]``."""
+    """Return the terms for a host's worker: the operator's order, and the owner's conditions from ``declared``, the
+    host's table in ``[hosts]``."""
     said = declared or {}
     hours = union(span for text in said.get("hours") or () for span in parse(text))
     return HostTerms(
@@ -194,7 +202,7 @@ def terms_of(declared: Mapping[str, Any] | None, order: HostOrder | None) -> Hos
 
 
 def held_of(held: Iterable[Attempt], uses: Iterable[TrainerUse] = ()) -> list[HeldAttempt]:
-    """Return what the attempts that train hold of their host; for one without a reported use, all that it may hold is
-    still to come."""
+    """Return the booking and the present memory use of each attempt that trains. An attempt without a reported use
+    counts as using none yet."""
     used = {each.claim_id: (each.ram_gib, each.vram_gib) for each in uses}
     return [HeldAttempt(each.booked, *used.get(each.claim_id, ())) for each in held if each.heard_s is not None]

@@ -1,7 +1,7 @@
-"""Forecasts: pass the facts of the queue and of hosts, real or imagined, to the pure forecast.
+"""Answers to forecast requests: pass the facts about the queue and about real or imagined hosts to the pure forecast.
 
-The receiver computes them, so that page, command and API agree, and learned durations need not be sent. It takes a
-second at most, on a thread of its own; for the question without variations the answer is kept for a moment.
+The receiver computes forecasts, so that page, command and API agree, and learned durations need not be sent. A forecast
+takes a second at most, on a thread of its own; the answer to the request without variations is kept for a moment.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _LEFT_OUT = "left out"  # by the question
 
 
 class _Asked(NamedTuple):
-    """A job that waits in the forecast."""
+    """A pending job in a forecast."""
 
     job_id: str
     name: str
@@ -59,7 +59,7 @@ _Job = _Asked | LiveAttempt
 
 
 class _CachedForecast(NamedTuple):
-    """A forecast's answer, and the facts that it was made from."""
+    """A forecast's answer, and the facts that show whether it is still current."""
 
     head: int  # the newest event
     plan: Plan
@@ -82,7 +82,8 @@ class Forecasts:
         self._classes, self._kinds = classes, Kinds(self.reader, classes, self.service.learned(self.reader))
 
     def now(self) -> ForecastReply:
-        """Forecast the queue as it is; a recent answer is returned again, the longer the more it cost."""
+        """Return the forecast of the queue as it is. An earlier answer is returned again for a while, longer if it took
+        longer to compute, unless an operator changed the queue or the plan."""
         clock = self.service.queue.clock
         plan, begun, kept = self.service.plan, clock.monotonic(), self._kept
         if (
@@ -98,7 +99,7 @@ class Forecasts:
         return answer
 
     def answer(self, request: ForecastRequest) -> ForecastReply:
-        """Answer a question. Raises Refusal if a host in it is unknown, or its plan has mistakes."""
+        """Answer a forecast request. Raise Refusal if a host in the request is unknown, or its plan has mistakes."""
         with self._one:
             asked, held = self._waiting()
             registry = self.service.host_registry
@@ -117,7 +118,7 @@ class Forecasts:
     # ── facts ───────────────────────────────────────────────────────────────────────────────
 
     def _note(self, known: KnownHost) -> str | None:
-        """Say why a host takes no part in the forecast, if so."""
+        """Return why a host takes no part in the forecast; None if it takes part."""
         out = self.service.taken_out(self.reader).get(known.name)
         if out is not None:
             return out.sentence()
@@ -126,7 +127,8 @@ class Forecasts:
         return self.service.copied(known) or self.service.refused(known)
 
     def _waiting(self) -> tuple[list[_Asked], int]:
-        """Read the jobs that wait, in the order in which they are granted, and count the held ones."""
+        """Return the pending jobs in the order in which they are granted, one more than a forecast takes at most, and
+        the number of held jobs."""
         known = self._classes.known
         asked = [
             _Asked(row["job_id"], row["name"], known(row["class_id"], row["needs"]), row["priority"])
@@ -135,7 +137,7 @@ class Forecasts:
         return asked, self.reader.number("held_pending")
 
     def _planned(self, plan: PlanRequest, waiting: Sequence[_Asked]) -> tuple[HostRegistry, list[_Asked]]:
-        """Read the jobs that would wait under this plan, and the hosts that could take part."""
+        """Return the hosts as they would be under this plan, and the jobs that would be pending under it."""
         if self.previews is None:
             raise Refusal(ProblemType.BAD_MANIFEST, "this receiver was started without a manifest")
         registry, planned = self.previews.foreseen(plan)
@@ -148,7 +150,8 @@ class Forecasts:
         return registry, asked
 
     def _trained(self, asked: Sequence[_Asked], registry: HostRegistry) -> list[tuple[LiveAttempt, Slot]]:
-        """Read the attempts under way, and how long each continues."""
+        """Return the live attempts, the earliest granted first, each with a slot that says when the attempt is expected
+        to end."""
         live = sorted(self._kinds.live(), key=lambda each: each.granted_at)
         self._kinds.look((each.job_class for each in asked), live)
         found = []
@@ -240,7 +243,7 @@ class _ForecastAnswer:
         )
 
     def _works(self, asked: Sequence[_Job], busy: Collection[str]) -> list[WaitingKind]:
-        """Group the jobs into the kinds of the schedule."""
+        """Group the jobs by requirement class and priority, with the predicted duration on each host that fits."""
         groups: dict[tuple[int, int], list[_Job]] = {}
         for each in asked:
             groups.setdefault((each.job_class.class_id, each.priority), []).append(each)
@@ -296,7 +299,7 @@ class _ForecastAnswer:
         ]
 
     def _nowhere(self, jobs: Sequence[_Job]) -> dict[str, str]:
-        """Say why jobs fit no host of the forecast."""
+        """Map the names of these jobs, which fit no host of the forecast, to the reason."""
         registry = self.registry
         silent: dict[Host, float | None] = dict.fromkeys(self.hosts.values())
         for name, note in self.notes.items():

@@ -25,7 +25,8 @@ _HANDED_BACK = frozenset({EndReason.SPAWN_FAILED, EndReason.INTERRUPTED, EndReas
 
 
 def check_pace(first_at: float | None, now: float, host: str, most: int) -> None:
-    """Refuse another incident of a host that reported ``most`` within the hour, the first of them at ``first_at``."""
+    """Refuse a new incident of a host that has reported ``most`` within the hour. The first of them came at
+    ``first_at``; None if there were fewer."""
     wait_s = 0.0 if first_at is None else first_at + HOUR_S - now
     if wait_s > 0:
         raise Refusal(
@@ -36,13 +37,14 @@ def check_pace(first_at: float | None, now: float, host: str, most: int) -> None
 
 
 def check_id(name: str, value: str | None) -> None:
-    """Refuse a malformed id, by its member's name; an absent one passes."""
+    """Refuse a malformed id in the request's member ``name``; an absent id (None) passes."""
     if value is not None and not re.fullmatch(ID_PATTERN, value):
         raise Refusal(ProblemType.BAD_REQUEST, f"$.{name}: 1 to 128 letters, digits, dots, dashes, underscores")
 
 
 def whole_number(name: str, text: str | None, default: T) -> int | T:
-    """Parse a whole number of an address or a header; a default where it is absent."""
+    """Parse a whole number from an address or a header; return ``default`` if ``text`` is None, and raise Refusal for
+    any other text."""
     if text is None:
         return default
     if not text.isascii() or not text.isdigit() or len(text) > 15:
@@ -51,14 +53,15 @@ def whole_number(name: str, text: str | None, default: T) -> int | T:
 
 
 def refuse_host(host: str | None, what: str) -> None:
-    """Refuse a training host a view that covers all jobs: it may see only jobs that it has worked on."""
+    """Raise Refusal if the caller is a training host (``host``), because a host may see only jobs that it has worked
+    on; None passes."""
     if host is not None:
         raise Refusal(ProblemType.NOT_YOURS, f"host {host} may look at jobs that it has worked on, not at {what}")
 
 
 def incidents_for(mine: str | None, host: str) -> str:
-    """Return the host whose incidents a caller may see: a training host (``mine``) only its own, all others those of
-    every host."""
+    """Return the host whose incidents the caller gets, empty for all hosts. A training host (``mine``) gets only its
+    own, and Refusal if it asks for another's."""
     if mine is not None and host not in ("", mine):
         raise Refusal(ProblemType.NOT_YOURS, f"host {mine} may look at its own incidents, not at those of others")
     return mine or host
@@ -97,7 +100,8 @@ _DEVICE_NUMBERS = ("vram_total_gib", "vram_free_gib")
 
 
 def _odd_member(capability: Mapping[str, Any]) -> str | None:
-    """Find the member that has a wrong type, and name the right type; the text "false" would count as true."""
+    """Return the first member of a capability that has a wrong type, with the right type; None if all are right. The
+    text "false" would otherwise count as true."""
     for name in _TRUTHS:
         if not isinstance(capability.get(name), bool | None):
             return f"$.capability.{name}: true or false"
@@ -120,7 +124,8 @@ def _is_finite(value: object) -> bool:
 
 
 def refuse_twin(host_id: str, known: str) -> Refusal:
-    """Refuse a name that differs from a known host's name only by case: the plan treats both as one host."""
+    """Return the refusal for a name that differs from a known host's name only by case, because the plan treats both as
+    one host."""
     return Refusal(
         ProblemType.HOST_ID_CONFLICT,
         f"host {known} is known here, and {host_id} differs from it by case only; start this worker with "
@@ -129,7 +134,8 @@ def refuse_twin(host_id: str, known: str) -> Refusal:
 
 
 def reported_reason(request: FailRequest) -> EndReason:
-    """Return the reported reason; callers of the simple form write `worker shutdown` in the error."""
+    """Return the reason of a failure report as an end reason, or raise Refusal; callers of the simple form write
+    `worker shutdown` in the error."""
     if request.error.strip().lower() == "worker shutdown":
         return EndReason.WORKER_SHUTDOWN
     try:
@@ -143,15 +149,17 @@ def reported_reason(request: FailRequest) -> EndReason:
 
 
 def ran_out_of(request: FailRequest, reason: EndReason) -> str | None:
-    """Return which kind of memory ran out, if that ended the trainer; an unknown word counts as none."""
+    """Return the kind of memory (``RAM`` or ``VRAM``) that ran out, if that ended the trainer; None otherwise, and for
+    an unknown word."""
     named = reason is EndReason.TRAINER_FAILED and request.out_of_memory in (RAM, VRAM)
     return request.out_of_memory if named else None
 
 
 def trained_s(request: FailRequest, reason: EndReason) -> float | None:
-    """Return the reported running time of a trainer that may have ended long before the report, or never begun.
+    """Return the seconds that the trainer ran, as a failure report states them; None if they are unknown.
 
-    A job returned without a running time counts as never run: the answer to the claim may have been lost until then.
+    A job handed back without a running time counts as never run (0 seconds): perhaps its worker did not get the grant
+    before.
     """
     said = (request.record or {}).get("train_s")
     good = isinstance(said, int | float) and not isinstance(said, bool) and 0 <= said < 1e9
@@ -160,7 +168,7 @@ def trained_s(request: FailRequest, reason: EndReason) -> float | None:
 
 
 def ran_too_long(host: str, trained_s: float, limit_s: float) -> str:
-    """Explain why the receiver ended an attempt that exceeded its time."""
+    """Return the sentence which explains why the receiver ended an attempt that exceeded its time."""
     return (
         f"it was seen training for {duration(trained_s)} on host {host} and may run for {duration(limit_s)}, and the "
         "worker did not stop it; restart that worker, raise max_run_s in the manifest, or give it less to do"
@@ -168,7 +176,8 @@ def ran_too_long(host: str, trained_s: float, limit_s: float) -> str:
 
 
 def the_one_meant(ref: str, found: list[tuple[str, str]]) -> str:
-    """Choose the job that ``ref`` names: first by whole id, then by whole name, then by the beginning of an id."""
+    """Return the id of the job that ``ref`` names among ``found`` (ids and names). A whole id comes first, then a whole
+    name, then the beginning of an id; raise Refusal unless exactly one matches."""
     exact = [job_id for job_id, _ in found if ref == job_id]
     exact = exact or [job_id for job_id, name in found if ref == name]
     if len(exact) == 1 or len(found) == 1:
@@ -182,7 +191,8 @@ def the_one_meant(ref: str, found: list[tuple[str, str]]) -> str:
 
 
 def the_one_to_change(ref: str, found: list[tuple[str, str]]) -> str:
-    """Choose the job for a change; it must be named by whole id or name, since a few digits may be a mistyped name."""
+    """Return the id of the job to change; ``ref`` must be a whole id, a whole name, or at least ``CHANGE_DIGITS_LEAST``
+    digits of an id. Fewer digits may be a mistyped name."""
     job_id = the_one_meant(ref, found)
     name = dict(found)[job_id]
     if ref not in (job_id, name) and len(ref) < CHANGE_DIGITS_LEAST:
@@ -195,7 +205,7 @@ def the_one_to_change(ref: str, found: list[tuple[str, str]]) -> str:
 
 
 def check_known(name: str, known: Collection[str]) -> None:
-    """Refuse a name that is not a known host's."""
+    """Raise Refusal if no known host has this name."""
     if name not in known:
         near = closest(name, known)
         raise Refusal(
@@ -207,7 +217,8 @@ def check_known(name: str, known: Collection[str]) -> None:
 
 
 def check_release(name: str, held: Quarantine | None, known: Collection[str]) -> str:
-    """Return why the host is in quarantine; refuse a host that is not, or that the operator cannot release."""
+    """Return why the host is in quarantine; raise Refusal if it is not, or if only a healthy report of the host ends
+    its quarantine."""
     check_known(name, known)
     if held is None:
         raise Refusal(ProblemType.WRONG_STATE, f"host {name} is not quarantined; it gets work")
@@ -217,7 +228,7 @@ def check_release(name: str, held: Quarantine | None, known: Collection[str]) ->
 
 
 def refuse_another(attempt: Attempt, artifact_id: str) -> None:
-    """Refuse a second artifact of an attempt."""
+    """Raise Refusal if the attempt was completed by another artifact than this one."""
     if attempt.artifact_id != artifact_id:
         accepted = str(attempt.artifact_id)[:12]
         raise Refusal(
@@ -226,7 +237,7 @@ def refuse_another(attempt: Attempt, artifact_id: str) -> None:
 
 
 def ended(attempt: Attempt) -> Refusal:
-    """Make the refusal for a caller whose attempt has ended."""
+    """Return the refusal for a caller whose attempt has ended."""
     if attempt.end_reason is EndReason.CANCELLED:
         return Refusal(ProblemType.JOB_CANCELLED, "the job was cancelled; stop the trainer and drop the work")
     reason = "" if attempt.end_reason is None else f" ({attempt.end_reason})"

@@ -1,4 +1,5 @@
-"""The heartbeat of a running trainer: it renews the lease, and its answer brings orders. No HTTP and no SQL."""
+"""The heartbeat of a running trainer: it renews the lease, and the reply tells the worker to continue or to stop. No
+HTTP and no SQL."""
 
 from __future__ import annotations
 
@@ -18,15 +19,14 @@ from training.fleet.wire.constants import Action, ProblemType, Refusal
 
 
 class Heartbeats(Calls):
-    """Renews leases, and ends attempts that run too long."""
+    """The call that renews leases, and ends attempts that run too long."""
 
     def __init__(self, fleet: FleetState, sessions: HostSessions) -> None:
-        """Share the fleet's state and sessions."""
         super().__init__(fleet)
         self._sessions = sessions
 
     def heartbeat(self, job_id: str, request: HeartbeatRequest) -> HeartbeatReply:
-        """Renew the lease of the live attempt; an attempt given up as lost may become live again."""
+        """Renew the lease of the caller's live attempt; an attempt that was given up as lost may become live again."""
         job, attempt = self._fleet.claimed(job_id, request.claim_id, request.host_id)
         known = self._hosts.known.get(attempt.host)
         self._sessions.heard(attempt, request)
@@ -72,8 +72,8 @@ class Heartbeats(Calls):
         )
 
     def _heard(self, job: Job, attempt: Attempt, request: HeartbeatRequest) -> Attempt:
-        """Count this heartbeat in the live attempt's training time; a restart of the receiver does not reset the
-        count."""
+        """Return the attempt with the time since its last heartbeat added to its training time, pauses excluded; a
+        restart of the receiver does not reset that time."""
         stood_s = max(attempt.paused_s, request.paused_s)
         since_s = self._clock.now() - (job.heartbeat_at or attempt.granted_at) - (stood_s - attempt.paused_s)
         heard_s = rules.heard_s(attempt.heard_s, since_s, request.progress, self._policy)

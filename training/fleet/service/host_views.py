@@ -21,7 +21,7 @@ class HostViews:
         self._db, self._service, self._durations = database, service, durations
 
     def quarantined(self) -> dict[str, str]:
-        """Map the hosts in quarantine to reason and remedy."""
+        """Map each host that is in quarantine, or that a copy of its disk imitates, to the reason with its remedy."""
         out = {host: held.sentence() for host, held in quarantines(self._db).items()}
         for known in self._service.known_hosts():
             if sentence := self._service.copied(known):
@@ -29,17 +29,18 @@ class HostViews:
         return out
 
     def resting(self) -> dict[str, str]:
-        """Map the hosts that get no jobs because of an order or their owner's conditions to the reason, and what ends
+        """Map each host that gets no jobs because of an order or its owner's conditions to the reason, and what ends
         it."""
         return {host: rest.sentence() for host, rest in self._service.at_rest(self._db).items()}
 
     def refused(self) -> dict[str, str]:
-        """Map the hosts under whose name a second installation asks to the remedy."""
+        """Map each host under whose name a second installation asks for work to a sentence with the remedy."""
         told = {known.name: self._service.refused(known) for known in self._service.known_hosts()}
         return {host: sentence for host, sentence in told.items() if sentence is not None}
 
     def workers(self, *, after: str = "", limit: int = WORKERS_PAGE) -> WorkersReply:
-        """Return a page of hosts by name, after ``after``. ``next_after`` is null on the last one."""
+        """Return a page of hosts in the order of their names, those after the name ``after``. ``next_after`` is null on
+        the last page."""
         most = max(1, min(limit, PAGE_MAX))
         hosts = [known for known in self._service.known_hosts() if known.name > after]
         out, resting, given = quarantines(self._db), self.resting(), orders(self._db)

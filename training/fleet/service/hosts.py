@@ -1,4 +1,4 @@
-"""The hosts as the receiver remembers them: capability, time of the last message, waiting claims."""
+"""The hosts as the receiver remembers them: their capability, the time of their last message, their waiting claims."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class KnownHost:
     instance_id: str | None = None
     session_id: str | None = None
     trainer_digests: Mapping[str, str] = field(default_factory=dict)
-    conflict: str | None = None  # time of a request by a second installation with this id …
-    conflict_at: float = 0.0  # … by the receiver's monotonic clock
+    conflict: str | None = None  # a sentence about the last refused request of another installation with this id …
+    conflict_at: float = 0.0  # … and its time by the receiver's monotonic clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,8 @@ class Plan:
     bound_by: Mapping[str, str] = field(default_factory=dict)  # model → the sort of work that its trainer declares
 
     def missing(self, here: Collection[str] | None) -> dict[str, str]:
-        """List the missing data sets of the plan, each with the number of its waiting jobs."""
+        """Map each data set of the plan that is not in ``here`` to a sentence with the remedy and the number of its
+        jobs; empty if ``here`` is None."""
         found = {}
         for each, (called, jobs) in sorted(self.dataset_jobs.items()):
             if here is not None and each not in here:
@@ -71,12 +72,13 @@ class Plan:
         return found
 
     def declared(self, host: str) -> Mapping[str, Any] | None:
-        """Return the host's declaration in ``[hosts]``, if any."""
+        """Return the host's table in ``[hosts]``, ignoring the case of the name; None if it has none."""
         names = (name for name in self.hosts if is_named(host, (name,)))
         return self.hosts.get(next(names, host))
 
     def variables(self, host: str) -> dict[str, str] | None:
-        """Return the variables for trainers on this host; if the GPU is hidden, they hide it from trainers too."""
+        """Return the environment variables for trainers on this host; None if there are none. If the plan hides the
+        GPU, they hide it from trainers too."""
         declared = self.declared(host) or {}
         if declared.get("cuda") is False:
             return {**(declared.get("env") or {}), **HIDES_CUDA}
@@ -90,7 +92,8 @@ _UNSEEN = {**AT_BEST, "cuda_available": True, "cuda_devices": [_LARGEST_GPU]}
 
 
 class HostRegistry:
-    """All hosts that ever asked for work. Each one's view for scheduling is computed once and cached."""
+    """All hosts that ever asked for work, under the plan. The :class:`Host` that scheduling uses is computed once for
+    each and cached."""
 
     def __init__(self, known: list[KnownHost], plan: Plan) -> None:
         self.known = {each.name: each for each in known}
@@ -120,7 +123,7 @@ class HostRegistry:
 
     @property
     def calibrations(self) -> Calibrations:
-        """All hosts' calibrations; the same object until one changes."""
+        """Return all hosts' calibrations; the same object until a calibration, or the plan's ``bound_by``, changes."""
         found = self._calibrations
         if found is None:
             found = self._calibrations = Calibrations(dict(self._measured), self._plan.bound_by)
@@ -128,7 +131,7 @@ class HostRegistry:
 
     @property
     def datasets(self) -> frozenset[str] | None:
-        """The data sets that the receiver has; ``None`` before they are first read."""
+        """Return the ids of the data sets that the receiver has; None before they are first read."""
         return self._datasets
 
     @datasets.setter
@@ -137,7 +140,7 @@ class HostRegistry:
         self._hosts.clear()
 
     def put(self, known: KnownHost) -> None:
-        """Remember this host, or update it."""
+        """Store this host, or replace the stored host of the same name."""
         before = self.known.get(known.name)
         self.known[known.name] = known
         self._names.add(known.name.lower())
@@ -158,14 +161,14 @@ class HostRegistry:
         self._calibrate(name, {})
 
     def called(self, name: str) -> KnownHost | None:
-        """Find the host with this name, ignoring case."""
+        """Return the host with this name, ignoring case; None if no host has it."""
         found = self.known.get(name)
         if found is not None:
             return found
         return next((known for each, known in list(self.known.items()) if is_named(name, (each,))), None)
 
     def never_asked(self) -> dict[str, str]:
-        """List the plan's hosts that never asked for work, each with a remedy."""
+        """Map each host that the plan names, and that never asked for work, to a sentence with a remedy."""
         known = list(self.known)
         named = {**self.plan.named_hosts, **{name: f"[hosts.{name}]" for name in self.plan.hosts}}
         return {
@@ -175,7 +178,8 @@ class HostRegistry:
         }
 
     def missing_datasets(self) -> dict[str, str]:
-        """List the missing data sets for which jobs of the plan wait, by the plan's names."""
+        """Map each missing data set for which jobs of the plan wait, by the plan's name for it, to a sentence with the
+        remedy."""
         return self.plan.missing(self._datasets)
 
     def heard(self, name: str, now: float) -> None:
@@ -184,14 +188,15 @@ class HostRegistry:
             self.known[name] = replace(known, last_seen=now)
 
     def rests(self, name: str, reason: str | None) -> None:
-        """Record the owner's condition that keeps a host from training; None: no condition does."""
+        """Store the owner's condition that keeps a host from training; with None, remove it."""
         if reason is None:
             self.resting.pop(name, None)
         elif name in self.known:
             self.resting[name] = reason[:RESTING_CHARS]
 
     def shift(self, step_s: float, latest: float) -> None:
-        """Shift all times after the wall clock was set."""
+        """Add ``step_s`` to the time at which each host was last seen, after the wall clock was set; the result is at
+        most ``latest``."""
         self.known = {
             name: replace(known, last_seen=min(known.last_seen + step_s, latest)) for name, known in self.known.items()
         }
@@ -208,8 +213,11 @@ class HostRegistry:
         return host
 
     def fleet(self, *, heard_since: float, known_since: float, without: frozenset[str], to: str | None = None) -> Fleet:
-        """List the hosts alive, for scheduling, except those named; of those that wait, the ones that go before ``to``,
-        the host that asks, if there is one. For any thread.
+        """Return the hosts for scheduling, except those in ``without``: the alive ones, the waiting ones, and the known
+        ones.
+
+        Waiting hosts are returned only if their priority is higher than that of ``to``, the host that asks; without
+        ``to``, all are. Any thread may call this.
         """
         asks = None if to is None else self.known.get(to)
         least = -math.inf if asks is None else self.host(asks).priority
@@ -224,14 +232,15 @@ class HostRegistry:
         return Fleet(tuple(alive), tuple(waiting), tuple(known))
 
     def wait_begins(self, host: str, slot: int = 0) -> int:
-        """Count an open claim of ``host`` that waits for work; return its number."""
+        """Count one more open claim of ``host`` that waits for work on ``slot``; return the claim's number."""
         self._waiting[host] = self._waiting.get(host, 0) + 1
         self._polls += 1
         self._newest_poll.setdefault(host, {})[slot] = self._polls
         return self._polls
 
     def is_overtaken(self, host: str, poll: int, slot: int = 0) -> bool:
-        """Return True if a newer claim for the same slot waits: the older claim's facts about the host are outdated."""
+        """Return True if a newer claim for the same slot waits, so that the older claim's facts about the host are
+        outdated."""
         return self._newest_poll[host].get(slot, poll) > poll
 
     def waiting_claims(self) -> int:
@@ -249,7 +258,8 @@ class HostRegistry:
 
 
 def _at_their_best(plan: Plan) -> dict[str, Host]:
-    """Return what may be expected of the plan's hosts before they have asked."""
+    """Return the plan's hosts by lower-case name, each with the best capability that its declaration allows, for use
+    until it asks."""
     return {name.lower(): Host.of(name, _UNSEEN, said) for name, said in plan.hosts.items()}
 
 

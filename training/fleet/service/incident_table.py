@@ -1,9 +1,9 @@
 """Incidents and changes that watched hosts report: each is stored once, people are notified once, and people judge
 them.
 
-The host's own id names an incident, so that a report may be repeated, and come late. A late report neither reopens an
-incident nor removes anything from its record. A change stays open until a person confirms it on its host. An operator
-may close one here, because it cannot be confirmed where its watch lost its state.
+A host's own id identifies its incident, so that a report may be repeated and may come late. A late report neither
+reopens an incident nor removes anything from its record. A change stays open until a person confirms it on its host. An
+operator may also close a change here, because a watch that lost its state cannot confirm it.
 """
 
 from __future__ import annotations
@@ -48,20 +48,21 @@ VERDICTS = {"alarms": ("confirmed", "false"), "change": ("closed",)}
 
 
 def silent(watch: Mapping[str, Any] | Row, now: float) -> bool:
-    """Return True if a watch was silent for longer than its interval, allowing for one lost report."""
+    """Return True if a watch has not reported for more than twice its interval and a minute; so one report may be
+    lost."""
     return bool(now - watch["heard_at"] > SILENT_TIMES * watch["every_s"] + SILENT_S)
 
 
 class IncidentTable:
-    """Writes the table of incidents; no other code does. Used on the thread that owns the database."""
+    """The only writer of the tables of incidents and watches. Use it on the writer's thread."""
 
     def __init__(self, db: Database, clock: Clock, audit: AuditLog) -> None:
         self._db, self._clock, self._audit = db, clock, audit
         self._outbox = NoticeOutbox(db, clock)
 
     def report(self, told: WatchRequest) -> WatchReply:
-        """Record that a watch reported, and the incident in its report. Raises Refusal if a host reports too many
-        incidents."""
+        """Record that a watch reported, and store the incident in its report, if any. Raise Refusal if a host reports
+        too many new incidents."""
         self._heard(told)
         one = told.incident
         if one is None:
@@ -75,7 +76,8 @@ class IncidentTable:
         return WatchReply(number=self._added(told, one))
 
     def judge(self, number: int, verdict: str, who: str) -> IncidentView:
-        """Store a person's verdict on an incident; ``open`` removes the verdict."""
+        """Store a person's verdict on an incident, record it in the audit, and return the incident; ``open`` removes
+        the verdict."""
         row = self._row(number)
         kept = None if verdict == "open" else verdict
         if kept is not None and kept not in VERDICTS[row["kind"]]:
@@ -98,7 +100,7 @@ class IncidentTable:
         return row
 
     def forget_old(self) -> None:
-        """Delete records that were not reported for a long time."""
+        """Delete incidents that were not reported for a year, and watches that were silent for 90 days."""
         now = self._clock.now()
         self._db.run("forget_incidents", before=now - KEPT_S)
         self._db.run("forget_watches", before=now - WATCH_KEPT_S)
@@ -163,13 +165,13 @@ class IncidentTable:
 
 
 class IncidentViews:
-    """Queries about watched hosts, on the last committed state."""
+    """Queries about incidents and watches, on the last committed state."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._db, self._clock = database, clock
 
     def incidents(self, *, host: str = "", before: int = 0, limit: int = PAGE) -> IncidentsReply:
-        """Return a page of the incidents of a host, or of all, and the watches."""
+        """Return a page of the incidents of a host, or of all hosts if ``host`` is empty, with the watches."""
         most, now = max(1, min(limit, PAGE_MAX)), self._clock.now()
         page = {"before": before or 2**62, "most": most + 1}
         found = self._db.all("incidents_of_host", host=host, **page) if host else self._db.all("incidents", **page)
@@ -183,27 +185,29 @@ class IncidentViews:
         )
 
     def watches(self, host: str = "") -> list[WatchView]:
-        """Return the watches of a host, or of all; for each host the one that was seen last first."""
+        """Return the watches of a host, or of all hosts if ``host`` is empty; of each host the watch that reported last
+        comes first."""
         now = self._clock.now()
         return [WatchView.of(row, silent=silent(row, now)) for row in self._db.all("watches", host=host)]
 
     def changed(self) -> dict[str, IncidentView]:
-        """Return for each host its newest open change, if a watch with that change reported within a day."""
+        """Map each host to its newest open change, if a watch with that change reported within a day."""
         rows = self._db.all("changes_standing", heard_since=self._clock.now() - STANDS_S)
         return {row["host"]: view_of(row) for row in rows}
 
     def open(self) -> dict[str, tuple[int, float]]:
-        """Return for each host the number of open alarms without a verdict, and when the first began."""
+        """Map each host to the number of its open alarms without a verdict, and the time when the first of these
+        began."""
         return {row["host"]: (row["n"], row["raised_at"]) for row in self._db.all("incidents_open")}
 
 
 def view_of(row: Row) -> IncidentView:
-    """Convert a row to the wire's view."""
+    """Convert an incident's row to the API's view."""
     return IncidentView.of(row, number=row["seq"], **msgspec.structs.asdict(_facts(row)))
 
 
 def sentence(number: int, told: WatchRequest, one: WatchedIncident) -> str:
-    """Write the notice about new alarms."""
+    """Return the text of the notice about a new incident of alarms."""
     rule = one_line(one.rule, 120) or "above the threshold"
     why = carried(msgspec.to_builtins(one.why))
     state = f", over after {counted(one.alarms, 'alarms')}" if one.event == "over" else ""
@@ -214,7 +218,7 @@ def sentence(number: int, told: WatchRequest, one: WatchedIncident) -> str:
 
 
 def sentence_of_change(told: WatchRequest, one: WatchedIncident) -> str:
-    """Write the notice about a new change."""
+    """Return the text of the notice about a new change."""
     return (
         f"{told.host_id} {changed(msgspec.to_builtins(one))} ({one_line(told.model, 60)}). An attack that stays looks "
         "like this, and so does new work: look at the host, then confirm it there with watch --confirm-change"

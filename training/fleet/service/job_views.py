@@ -26,7 +26,8 @@ NAMES_MAX = 4  # of jobs that wait for the same
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """A list's filters. Empty: all. ``status`` may be "held"; ``q`` is looked for in names."""
+    """The filters of a job list; an empty filter matches all jobs. ``status`` may also be "held"; ``q`` is searched for
+    in names."""
 
     status: str = ""
     model: str = ""
@@ -36,15 +37,15 @@ class JobFilter:
 
     @classmethod
     def of(cls, asked: Mapping[str, str]) -> JobFilter:
-        """Read an address, a form or a request."""
+        """Read the filters from the parameters of an address, a form or a request; other parameters are ignored."""
         return cls(*(asked.get(each.name, "") for each in fields(cls)))
 
     def given(self) -> dict[str, str]:
-        """Return what is wanted, as an address says it."""
+        """Return the filters that are not empty, by their parameter names."""
         return {name: value for name, value in asdict(self).items() if value}
 
     def check(self) -> None:
-        """Refuse a status that no job can have."""
+        """Raise Refusal for a status that no job can have."""
         if self.status and self.status not in {*JobStatus, HELD}:
             raise Refusal(ProblemType.BAD_REQUEST, f"status: expected one of {', '.join([*JobStatus, HELD])}")
 
@@ -54,8 +55,8 @@ class JobFilter:
 
 @dataclass(frozen=True, slots=True)
 class ListPlace:
-    """A place in an ordered list, after a job: the job's number of arrival and its sort key. Zero means the beginning
-    of the list."""
+    """A place in an ordered list of jobs, behind a certain job: that job's number of arrival and its sort key. Zero
+    means the beginning of the list."""
 
     seq: int = 0
     number: float = 0
@@ -90,7 +91,7 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The pending jobs that wait for the same reason. ``jobs`` has the next few of them."""
+    """The pending jobs that wait for the same reason: the reason, their number, and the first few of them."""
 
     reason: str | None  # None: for their turn
     count: int
@@ -112,7 +113,8 @@ class JobViews:
         return {status.value: found[status] for status in JobStatus}
 
     def jobs(self, wanted: JobFilter | None = None, *, after: int = 0, limit: int = PAGE_MAX) -> JobsReply:
-        """Return a page of jobs in order of arrival. ``next_after`` is null on the last one."""
+        """Return a page of the matching jobs in order of arrival, those after number ``after``. ``next_after`` is null
+        on the last page."""
         wanted = wanted or JobFilter()
         jobs, place = self.found(wanted, "arrival", ListPlace(after, after), max(1, min(limit, PAGE_MAX)))
         return JobsReply(
@@ -126,7 +128,8 @@ class JobViews:
     def found(
         self, wanted: JobFilter, sort: str, after: ListPlace, most: int
     ) -> tuple[list[JobView], ListPlace | None]:
-        """Return a page of the jobs that match ``wanted``, in this order, and the place where the next page begins."""
+        """Return a page of the jobs that match ``wanted``, in the order ``sort``, and the place where the next page
+        begins (None on the last page)."""
         wanted.check()
         asked = {**asdict(after), "most": most + 1}  # one more tells of a further page
         if wanted == JobFilter() and sort == "arrival":
@@ -139,7 +142,7 @@ class JobViews:
         return [self._view(row, looks) for row in rows[:most]], place
 
     def counted(self, text: str = "") -> list[Counted]:
-        """Count the jobs of each kind; with ``text``, only jobs whose name contains it."""
+        """Count the jobs by model, mode, status and host; with ``text``, only jobs whose name contains it."""
         if text:
             rows = self._db.all("jobs_counted_named", text=pattern(text))
             return [_counted(row) for row in rows]
@@ -149,13 +152,13 @@ class JobViews:
         return self._counted[1]
 
     def held(self, wanted: JobFilter | None = None) -> int:
-        """Count the held jobs that would otherwise wait, among those that match the other filters."""
+        """Count the held jobs that would otherwise wait, among those that match the filters other than ``status``."""
         parameters = (wanted or JobFilter()).parameters()
         del parameters["status"]
         return self._db.number("held_found", **parameters)
 
     def _unlike(self) -> list[str]:
-        """Find differences in data or code among the plan's completed jobs that should agree."""
+        """Return sentences about differences in data or code among the plan's completed jobs that should share them."""
         kinds = self._db.one("kinds_trained_on")
         if kinds is None or max(kinds["data"], kinds["code"]) <= 1:
             return []
@@ -183,11 +186,11 @@ class JobViews:
         )
 
     def live(self, most: int = PAGE_MAX) -> list[JobView]:
-        """Return the running jobs, the longest running first."""
+        """Return the live jobs, at most ``most``, those that were granted first at the beginning."""
         return [self._view(row, {}) for row in self._db.all("jobs_live", most=most)]
 
     def waiting(self) -> list[Waiting]:
-        """Group the pending jobs by the reason for their waiting, largest group first."""
+        """Group the pending jobs by the reason why they wait, the largest group first."""
         looks, groups = self._obstacles.of_classes(), dict[str | None, Waiting]()
         for row in self._db.all("waiting_by_class"):
             look = looks.get(row["class_id"], Outlook())
@@ -200,7 +203,8 @@ class JobViews:
     def events(
         self, *, before: int | None = None, job_id: str = "", host: str = "", transition: str = "", limit: int
     ) -> list[Event]:
-        """Return the events before a number, newest first; an empty filter matches all."""
+        """Return the events with numbers below ``before``, newest first, at most ``limit``; an empty filter matches all
+        events."""
         page: dict[str, Any] = {"before": before or 2**62, "transition": transition, "most": limit}
         if job_id:
             rows = self._db.all("events_newest_of_job", job_id=job_id, host=host, **page)
@@ -231,19 +235,19 @@ class JobViews:
         )
 
     def _paused(self, row: Mapping[str, Any], job: Job) -> str:
-        """Say why the trainer of a live job was paused at its last heartbeat."""
+        """Return why the trainer of a live job was paused at its last heartbeat."""
         out = self._service.at_rest(self._db).get(row["worker_hostname"])
         return f"{job.worker_hostname} is {out.sentence()}" if out is not None else "its worker waits for the receiver"
 
 
 def pattern(text: str) -> str:
-    """Return a LIKE pattern that finds a text anywhere in a name, ignoring the case of ASCII letters; '' matches
-    all."""
+    """Return an SQL LIKE pattern that finds ``text`` anywhere in a name, ignoring the case of ASCII letters; an empty
+    text gives an empty pattern, which matches all."""
     escaped = "".join(f"\\{c}" if c in "%_\\" else c for c in text)
     return f"%{escaped}%" if text else ""
 
 
 def _counted(row: Row) -> Counted:
-    """Convert a row of counts; a waiting job has no host, though its row may name its last one."""
+    """Convert a row of counts; a pending job gets no host, though its row may name the host of its last attempt."""
     waits = row["status"] == JobStatus.PENDING
     return Counted(row["model"], row["mode"], row["status"], None if waits else row["host"], row["n"])

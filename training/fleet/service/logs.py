@@ -1,8 +1,8 @@
-"""Trainers' output: moved from the database into files of the store, and read by line number wherever it lies.
+"""Trainers' output: lines move from the database into files of the store, and are read by line number from both.
 
 :class:`Folding` writes a file, then commits its row. A crash between the two leaves a file that no row names; the lines
-stay where they were, and go into a file again. :class:`Logs` runs on any connection but the writer's, which may move
-lines into a file between two statements.
+are still in the database, and go into a file again. :class:`Logs` uses any connection but the writer's; the writer may
+move lines into a file between two of its statements.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WHY = {
 
 @dataclass
 class Page:
-    """Consecutive lines; ``first + len(lines)`` is the first line of the next page."""
+    """Consecutive output lines of an attempt; ``first + len(lines)`` is the number of the next page's first line."""
 
     first: int
     lines: list[str] = field(default_factory=list)
@@ -45,13 +45,14 @@ class Page:
 
 
 class Logs:
-    """Reads output for people and tools."""
+    """The reader of trainers' output."""
 
     def __init__(self, database: Database, files: LogStore | None) -> None:
         self._db, self._rows, self._files = database, LogRows(database), files
 
     def page(self, job_id: str, attempt: int, after: int) -> Page:
-        """Return lines from number ``after`` on."""
+        """Return a page of an attempt's output lines, beginning at line number ``after``; lines that are not kept are
+        skipped."""
         page, missing, size = Page(after), list[Piece](), 0
         while size < PAGE_BYTES:
             pieces = self._rows.pieces(job_id, attempt, page.next, most=1)
@@ -79,7 +80,7 @@ class Logs:
         return page
 
     def end(self, job_id: str, attempt: int, most: int) -> Page:
-        """Return the last lines, at most ``most``."""
+        """Return the last lines of an attempt's output, at most ``most`` of them."""
         lines: list[str] = []
         begin = None
         for row in self._db.all("log_end", job_id=job_id, attempt=attempt, most=most):
@@ -96,7 +97,7 @@ class Logs:
         return Page((begin or 0) + len(lines) - len(kept), kept)
 
     def pages(self, job_id: str, attempt: int) -> Iterator[Page]:
-        """Iterate over all lines."""
+        """Yield all of an attempt's output, page by page."""
         after = 0
         while True:
             page = self.page(job_id, attempt, after)
@@ -119,7 +120,7 @@ class Logs:
                 break
 
     def _text(self, piece: Piece) -> list[str] | None:
-        """Read a row's lines; None if they are not kept, or cannot be read."""
+        """Read the lines of the file that a row names; None if the lines are not kept, or the file cannot be read."""
         if piece.sha256 is None or self._files is None:
             return None
         try:
@@ -129,12 +130,13 @@ class Logs:
 
 
 def file_of(piece: Piece) -> LogFile:
-    """Name the file of a row that has one."""
+    """Return the file that a row names."""
     return LogFile(*(getattr(piece, name) for name in LogFile.__slots__))
 
 
 def _sentence(missing: list[Piece], after: int) -> str | None:
-    """Say which lines are missing, and why; for lines that never arrived, another line says so."""
+    """Return a sentence about which lines are missing, and why; None if no lines are missing but those that never
+    arrived, for which another line says so."""
     told = [piece for piece in missing if piece.gone is not Gone.WORKER]
     if not told:
         return None
@@ -145,7 +147,7 @@ def _sentence(missing: list[Piece], after: int) -> str | None:
 
 
 class Folding:
-    """The sequences of steps, and the state that they share. One instance per receiver."""
+    """The sequences of steps that move trainers' output from the database into files. One instance per receiver."""
 
     def __init__(
         self,
@@ -157,8 +159,8 @@ class Folding:
         file_bytes: int = FILE_BYTES,
         bytes_max: int = LOG_BYTES_MAX,
     ) -> None:
-        """So many ``lines`` of a running attempt make a file of about ``file_bytes`` of text; at most ``bytes_max`` are
-        kept."""
+        """``lines`` is the number of a running attempt's lines after which they move into a file, ``file_bytes`` that
+        file's size, about. At most ``bytes_max`` of an attempt's output are kept."""
         self._lines, self._file_bytes, self._bytes_max = lines, file_bytes, bytes_max
         self._queue, self._files = service.queue, files
         self._rows = LogRows(reader, service.queue.clock)

@@ -1,4 +1,4 @@
-"""Advise how much memory jobs of a plan should ask for, from what trainers of their kind held."""
+"""Advice on how much memory the plan's jobs should ask for, from what trainers of their kind used."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ _SLIGHT_GIB = 0.25  # a difference that nobody should edit a plan for
 
 
 def proposed_gib(asked_gib: float, held_gib: float) -> float | None:
-    """Return the ``min_ram_gib`` to declare for jobs that held at most so much; None if they ask for about that."""
+    """Return the ``min_ram_gib`` to propose for jobs whose trainers held at most ``held_gib``; None if the jobs ask for
+    about that much already."""
     proposed = math.ceil(held_gib * _SPARE * 10) / 10
     fits = held_gib <= asked_gib <= proposed * _TOO_MUCH
     return None if fits or abs(asked_gib - proposed) < _SLIGHT_GIB else proposed
 
 
 def advise(specs: Iterable[Mapping[str, Any]], learned: Learned) -> list[MemoryAdvice]:
-    """Group the jobs that ask for far more or less memory than their kind held, largest group first."""
+    """Return advice for the jobs that ask for too little or far too much memory, grouped by kind and amount, the
+    largest group first."""
     kinds = learned.kinds()
     models = {of_kind.spec.get("model") for of_kind in kinds.values()}
     named: dict[Any, str] = {}  # of jobs alike, their kind

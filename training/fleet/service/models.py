@@ -1,4 +1,5 @@
-"""Views of results: the figures of a job's report, and models compared that were judged on one test. Read-only."""
+"""Views of results: the figures in a job's report, and a comparison of models that were judged on the same test.
+Read-only."""
 
 from __future__ import annotations
 
@@ -44,14 +45,15 @@ class Models:
         self._known_as_of, self._counted_at = -1, 0.0  # an event; when
 
     def result(self, job: Mapping[str, Any]) -> ResultView | None:
-        """Return the main figures of a completed job's report; ``job`` is its row."""
+        """Return the main figures of a completed job's report; ``job`` is its row. Return None for other jobs, or
+        without a stored report."""
         if job["status"] != JobStatus.COMPLETED:
             return None
         row = self._db.one("result", job_id=job["job_id"], attempt=job["attempt"])
         return None if row is None else result_of(row["figures"])
 
     def report(self, job_id: str, attempt: int | None = None) -> ReportView | None:
-        """Read a job's report; None if there is none."""
+        """Return a job's report; None if none is stored. If the store cannot read it, the view contains the error."""
         try:
             return reports.read(self.report_bytes(job_id, attempt))
         except StoreError as error:
@@ -60,7 +62,8 @@ class Models:
             return None
 
     def report_bytes(self, job_id: str, attempt: int | None = None) -> bytes:
-        """Read a report exactly as its trainer wrote it; Refusal if there is none, StoreError if it cannot be read."""
+        """Return a report exactly as its trainer wrote it. Raise Refusal if none is stored, StoreError if it cannot be
+        read."""
         job = self._db.one("job", job_id=job_id)
         assert job is not None
         row = self._db.one("result", job_id=job_id, attempt=attempt or job["attempt"])
@@ -72,7 +75,8 @@ class Models:
         return self._store.report(artifact_of(row), row["report"])
 
     def models(self, *, test: str | None = None, after: str = "", limit: int = PAGE) -> ModelsReply:
-        """Return a page of the models judged on a test (by default the test with most models), the best first."""
+        """Return a page of the models judged on a test, the best first; by default the test on which most models were
+        judged."""
         most = max(1, min(limit, PAGE_MAX))
         tests, without, named = self._tests()
         chosen = tests[0].test if test is None and tests else test or ""
@@ -119,7 +123,8 @@ class Models:
         )
 
     def _tests(self) -> tuple[list[TestView], int, list[NamedJob]]:
-        """List the tests and the jobs without a report; the result is cached until something happens."""
+        """Return the tests, the number of completed jobs without a report, and the first few of these jobs. The result
+        is cached until the next event, or longer if there are many models."""
         head = self._db.number("newest_event")
         models, age_s = sum(each.models for each in self._known[0]), self._clock.monotonic() - self._counted_at
         if self._known_as_of != head and (models <= MANY or age_s >= MANY_S):
@@ -135,7 +140,8 @@ class Models:
 
 
 def standing(figure: Figure, best: Figure) -> str:
-    """Compare a model with the best one on the same test: tied where their confidence intervals overlap, else behind.
+    """Compare a model with the best one on the same test: tied if their confidence intervals overlap, behind if not,
+    unknown without intervals.
 
     This test is cautious: two models may differ although their intervals overlap, which a paired comparison of their
     scores shows (`training.trainer.compare`).
@@ -146,14 +152,14 @@ def standing(figure: Figure, best: Figure) -> str:
 
 
 def auroc_of(row: Mapping[str, Any]) -> Figure | None:
-    """Return the figure in a row of a list; None if it has none."""
+    """Return the AUROC with its interval from a row of a job list; None if the row has none."""
     if "auroc" not in row.keys() or row["auroc"] is None:  # noqa: SIM118 - a database's row iterates over its values
         return None
     return Figure(value=row["auroc"], low=row["auroc_low"], high=row["auroc_high"])
 
 
 def _place(text: str) -> tuple[float, str]:
-    """Read a place in the list from an address; an invalid one means the beginning."""
+    """Read a place in the list of models (value and job id) from an address; an invalid text means the beginning."""
     number, _, job_id = text.partition(",")
     try:
         return float(number[:30]), job_id[:128]

@@ -1,4 +1,5 @@
-"""The obstacles before pending jobs: no host fits, or who could is silent; for one job, what each host says."""
+"""Obstacles of pending jobs: no host fits, or all hosts that fit are silent; and for one job, what each host lacks or
+waits for."""
 
 from __future__ import annotations
 
@@ -23,20 +24,23 @@ from training.printable import duration
 
 
 class Outlook(NamedTuple):
-    """The obstacle of a class's pending jobs; None if they only wait for their turn."""
+    """The obstacle of the pending jobs of one requirement class; both fields are None if the jobs only wait for their
+    turn."""
 
     obstacle: str | None = None  # no known host can run them
     waits_for: str | None = None  # who could is silent
 
 
 def misfit_of(needs: Needs, host: Host, out: Mapping[str, Out]) -> str | None:
-    """Say why a host gets no jobs with these needs: it cannot train them, or gets none at all."""
+    """Return why a host gets no jobs with these needs: it cannot train them, or gets no jobs at all. Return None if it
+    may get them."""
     misfit = rules.fits(needs, host)
     return out[host.name].sentence() if misfit is None and host.name in out else misfit
 
 
 def outlook(needs: Needs, hosts: Mapping[Host, float | None], out: Mapping[str, Out]) -> Outlook:
-    """Find the obstacle of pending jobs with these needs; ``hosts`` has each host's silence, None: it is not silent."""
+    """Return the obstacle of pending jobs with these needs. ``hosts`` maps each host to the seconds for which it was
+    silent; None: it is not silent."""
     if not hosts:
         return Outlook("no worker has asked for work yet; start one")
     reasons, silent = [], []
@@ -56,22 +60,22 @@ def outlook(needs: Needs, hosts: Mapping[Host, float | None], out: Mapping[str, 
 
 
 class Obstacles:
-    """Finds the obstacles of waiting and running jobs, given the hosts as they are."""
+    """Finds the obstacles of pending and running jobs, given the hosts as they are now."""
 
     def __init__(self, database: Database, service: Service, durations: SpeedViews) -> None:
         self._db, self._service, self._clock, self._durations = database, service, service.clock, durations
 
     def out(self) -> dict[str, Out]:
-        """Return the hosts that get no jobs now."""
+        """Map each host that gets no jobs now to the reason."""
         return self._service.taken_out(self._db)
 
     def unheard(self) -> dict[Host, float | None]:
-        """List the known hosts, each with its silence if that is longer than a lease."""
+        """Map each known host to the seconds for which it was silent; None if it was seen within a lease."""
         service = self._service
         return {service.host_of(known): service.silent_s(known) for known in service.known_hosts()}
 
     def of_classes(self) -> dict[int, Outlook]:
-        """Map each requirement class with waiting jobs to its obstacle."""
+        """Map the number of each requirement class with pending jobs to the obstacle of these jobs."""
         hosts, out = self.unheard(), self.out()
         found = {}
         for row in self._db.all("pending_classes"):
@@ -81,8 +85,8 @@ class Obstacles:
         return found
 
     def remark(self, job: Job) -> str | None:
-        """Say of a running job that it takes long, or that its host would not get it again because the plan has
-        changed."""
+        """Return a sentence if a running job takes long, or if its host would not get the job again because the plan
+        has changed; else None."""
         known = self._service.host_registry.known.get(job.worker_hostname or "")
         if job.status not in LIVE or known is None:
             return None
@@ -92,7 +96,7 @@ class Obstacles:
         return f"it continues on {known.name}, which would not get it again ({misfit}); requeue it to move it"
 
     def explain(self, job_id: str) -> ExplainReply:
-        """Return for every known host whether the job fits it, and if it does, what it waits for."""
+        """Return for every known host whether the job fits it; if it fits, also what the host waits for."""
         row, out = job_row(self._db, job_id), self.out()
         job, kind = job_of(row), kind_of(row["class_id"], row["priority"])
         unheard = self.unheard()
@@ -117,7 +121,8 @@ class Obstacles:
     def _wait(
         self, job: Job, host: Host, out: Mapping[str, Out], unheard_s: float | None, kind: str
     ) -> tuple[float | None, str]:
-        """Say what a fitting host waits for before it may take the job, with the seconds left."""
+        """Return the seconds that a fitting host must still wait before it may take the job (None: unknown), and for
+        what; "ok" if for nothing."""
         if unheard_s is not None:
             return None, f"it fits, but was not seen for {duration(unheard_s)}"
         if job.status is not JobStatus.PENDING:
@@ -149,7 +154,7 @@ class Obstacles:
         return self._held(job) if job.held else self._waits(job, hosts)
 
     def _waits(self, job: Job, hosts: list[HostVerdict]) -> str:
-        """Say what a job that is not held waits for."""
+        """Return a sentence about what a pending job that is not held waits for."""
         fitting = [each for each in hosts if each.fits]
         if not fitting:
             lacks = rules.lacks_data(job.needs, self._service.host_registry.datasets)
@@ -165,7 +170,7 @@ class Obstacles:
 
 
 def _held_back(job: Job, host: Host, fleet: rules.Fleet, policy: rules.Policy, now: float) -> tuple[float, str] | None:
-    """Return for how long this host may not take the job yet, and why; None where it may."""
+    """Return for how many seconds this host must leave the job to others, and why; None if it may take the job now."""
     needs = job.needs
     held = rules.hold(needs, host, fleet, policy)
     left = job.claimable_at + held.seconds - now

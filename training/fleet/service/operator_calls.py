@@ -13,26 +13,29 @@ from training.fleet.wire.messages import HostOrderReply, ReleaseReply
 
 
 class OperatorCalls(Calls):
-    """Carries out operators' calls."""
+    """The calls by which operators change jobs and hosts."""
 
     def resolve(self, ref: str) -> str:
-        """Resolve ``ref`` to a job's id: it is an id, a name, or a unique prefix of an id."""
+        """Return the id of the job that ``ref`` names: an id, a name, or a unique prefix of an id. Raise Refusal if
+        ``ref`` names none or several."""
         return the_one_meant(ref, self._queue.moves.named(ref))
 
     def resolve_to_change(self, ref: str) -> str:
-        """Find the job's id for a change, by stricter rules: the answer alone would not show that the wrong job was
-        changed."""
+        """Return the id of the job to change, by stricter rules than :meth:`resolve`, because the reply alone would not
+        show that the wrong job was changed."""
         return the_one_to_change(ref, self._queue.moves.named(ref))
 
     def readable(self, ref: str, host_id: str | None) -> str:
-        """Resolve ``ref`` for a caller who may see the job: a proven host sees the jobs it has worked on."""
+        """Return the id of the job that ``ref`` names, if the caller may see it; a training host may see only jobs that
+        it has worked on."""
         job_id = self.resolve(ref)
         if host_id is not None and all(attempt.host != host_id for attempt in self._queue.attempts.of_job(job_id)):
             raise Refusal(ProblemType.NOT_YOURS, f"host {host_id} never worked on this job")
         return job_id
 
     def expel(self, host_id: str) -> int:
-        """End a revoked host's attempts, so that others get the jobs at once; returns their number."""
+        """End a revoked host's attempts, so that other hosts get its jobs at once; return the number of ended
+        attempts."""
         attempts = self._queue.attempts.live_on(host_id)
         for attempt in attempts:
             error = f"host {host_id} was revoked by the operator"
@@ -40,7 +43,8 @@ class OperatorCalls(Calls):
         return len(attempts)
 
     def cancel(self, ref: str, *, by: str = "operator", as_removed: bool = False) -> MovedReply:
-        """Cancel a job permanently, or with ``as_removed`` (it left the plan) until a plan names it again."""
+        """Cancel a job permanently. With ``as_removed``, only a job that left the plan is cancelled, until a plan names
+        it again."""
         job_id = self.resolve_to_change(ref)
         job = self._fleet.job(job_id)
         if as_removed and job.in_manifest:
@@ -52,7 +56,8 @@ class OperatorCalls(Calls):
         return self._moved(ref, job_id)
 
     def requeue(self, ref: str) -> MovedReply:
-        """Queue the job again with the plan's present settings, or if it left the plan, with its last ones."""
+        """Make the job pending again, with the plan's present settings; if the job left the plan, with its last
+        ones."""
         job_id = self.resolve_to_change(ref)
         self._queue.requeue(job_id)
         return self._moved(ref, job_id)
@@ -64,7 +69,7 @@ class OperatorCalls(Calls):
         return self._moved(ref, job_id)
 
     def unhold(self, ref: str, *, by: str = "operator") -> MovedReply:
-        """Let the job be granted again."""
+        """Let a held job be granted again."""
         job_id = self.resolve_to_change(ref)
         self._queue.unhold(job_id, by=by)
         return self._moved(ref, job_id)
@@ -74,7 +79,8 @@ class OperatorCalls(Calls):
         return MovedReply.of(job, near=self._queue.moves.near(ref, job_id))
 
     def release(self, name: str, by: str) -> ReleaseReply:
-        """Release a host from quarantine."""
+        """Release a host from quarantine, and return the reason of the quarantine; raise Refusal if it is not in
+        quarantine."""
         known = self._hosts.called(name)
         name = name if known is None else known.name
         held = quarantines(self._queue.db).get(name)
@@ -90,7 +96,8 @@ class OperatorCalls(Calls):
         return HostOrderReply.of(given, was=was, jobs=self._held_by(name), note=None)
 
     def resume_host(self, name: str, by: str) -> HostOrderReply:
-        """End a host's order: it gets jobs again, and its paused trainers continue."""
+        """End a host's order, so that it gets jobs again and its paused trainers continue; raise Refusal if it has no
+        order."""
         name, before = self._under_order(name)
         ended = self._queue.orders.end(name, by)
         out = self._fleet.taken_out(self._queue.db).get(name)
@@ -104,7 +111,8 @@ class OperatorCalls(Calls):
         return [self._fleet.job(each.job_id).name for each in self._queue.attempts.live_on(host)]
 
     def _under_order(self, name: str) -> tuple[str, HostOrder | None]:
-        """Return a host's known name, and its order."""
+        """Return the host's name as it is known, and its present order (None: it has none); raise Refusal for an
+        unknown host."""
         given, known = orders(self._queue.db), self._hosts.called(name)
         name = name if known is None else known.name
         check_known(name, {*self._hosts.known, *given})

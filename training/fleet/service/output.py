@@ -1,4 +1,5 @@
-"""Store trainers' output: each line once, each epoch that a line reports, and progress that never goes back."""
+"""The storage of trainers' output: each line once, each epoch that a line reports, and progress that never goes
+back."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from training.fleet.wire.progress import point_in, point_of
 
 
 def keep_lines(queue: JobQueue, attempt: Attempt, log: LogLines | None) -> int:
-    """Store output lines and the epochs in them; returns the number of the next line that is not stored."""
+    """Store output lines and the epochs that they report; return the number of the next line that is not stored."""
     if log is None:
         return attempt.log_next
     if log.total is not None and log.total >= attempt.log_next and log.total > (attempt.log_total or -1):
@@ -33,20 +34,21 @@ def keep_lines(queue: JobQueue, attempt: Attempt, log: LogLines | None) -> int:
 
 
 def keep_points(queue: JobQueue, attempt: Attempt, first: int, lines: Sequence[str]) -> None:
-    """Store the epochs that lines of output report."""
+    """Store the epochs that these output lines report; ``first`` is the number of the first line."""
     found = ((number, point_in(line)) for number, line in enumerate(lines, first))
     queue.curves.add(attempt, [(number, point._asdict()) for number, point in found if point is not None])
 
 
 def keep_progress(queue: JobQueue, attempt: Attempt, seq: int, progress: Mapping[str, Any] | None) -> None:
-    """Store the epoch that progress reports, unless a later one is stored; its lines come afterwards."""
+    """Store the epoch that a heartbeat's progress reports, if the heartbeat is newer than the last stored one; its
+    output lines come later."""
     point = point_of(progress)
     if point is not None and seq > attempt.seq:
         queue.curves.hear(attempt, point._asdict())
 
 
 def keep_last_words(queue: JobQueue, attempt: Attempt, request: CompleteRequest | FailRequest) -> None:
-    """Store the output that accompanies a report, also when the report is repeated."""
+    """Store the output and progress that accompany a completion or failure report, also when the report is repeated."""
     keep_progress(queue, attempt, request.seq, request.progress)
     keep_lines(queue, attempt, request.log)
     if request.progress is not None:

@@ -1,4 +1,4 @@
-"""Views of what attempts left: output, curves, and what retention deleted."""
+"""Views of attempts' output and curves, and of what retention deleted."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class OutputViews:
         self._db, self._clock, self.logs, self._curves = database, clock, logs, Curves(database)
 
     def log(self, job_id: str, *, attempt: int | None = None, after: int = 0) -> LogReply:
-        """Return output lines of an attempt (by default the last) from line ``after`` on."""
+        """Return a page of output lines of an attempt (by default the last), from line number ``after`` on."""
         row = job_row(self._db, job_id)
         number = _attempt(row, attempt)
         return self._log(row, number, self.logs.page(job_id, number, after))
 
     def curve(self, job_id: str, *, attempt: int | None = None, points: int = CURVE_POINTS) -> CurveReply:
-        """Return a job's curve, or one attempt's, in at most ``points`` epochs and as many samples of use.
+        """Return a job's curve, or one attempt's: at most ``points`` epochs, and as many samples of the resources used.
 
-        Thinning keeps the lowest and highest value of each series. Samples come from ``attempt``, or from the last
+        Thinning keeps the lowest and highest value of each series. The samples are those of ``attempt``, or of the last
         attempt.
         """
         row = job_row(self._db, job_id)
@@ -68,7 +68,7 @@ class OutputViews:
 
 
 def job_row(db: Database, job_id: str) -> Row:
-    """Read a job's row as lists show it; Refusal for an unknown id."""
+    """Read a job's row with the columns that lists show; raise Refusal for an unknown id."""
     row = db.one("job_shown", job_id=job_id)
     if row is None:
         raise Refusal(ProblemType.UNKNOWN_JOB, f"no job has the id {job_id[:80]!r}")
@@ -76,7 +76,7 @@ def job_row(db: Database, job_id: str) -> Row:
 
 
 def _attempt(row: Row, number: int | None) -> int:
-    """Return the number of the requested attempt, by default the job's last; Refusal for a number that never
+    """Return the number of the requested attempt, by default the job's last; raise Refusal for a number that never
     existed."""
     last = int(row["attempt"])
     if number is not None and not 1 <= number <= last:
@@ -91,7 +91,7 @@ def bundle_gone(db: Database, model: str, mode: str, artifact_id: str) -> Remove
 
 
 def gone_of(row: Mapping[str, Any]) -> RemovedView | None:
-    """Return when and why the bundle of a list's row was deleted; None if it was not."""
+    """Return when and why retention deleted the bundle of a job list's row; None if it was not deleted."""
     if row["removed_at"] is None:
         return None
     return RemovedView(what="bundle", attempt=row["attempt"], at=row["removed_at"], why=row["removed_why"])
@@ -107,7 +107,8 @@ def _in_curve(row: Row, span: Row) -> CurveAttempt:
 
 
 def _is_complete(row: Row) -> bool | None:
-    """Say if an attempt has ended and all its output has arrived; None when the amount is unknown."""
+    """Return True if an attempt has ended and all its output has arrived, False if not, None if the amount of its
+    output is unknown."""
     if row["ended_at"] is None:
         return False
     return None if row["log_total"] is None else bool(row["log_next"] >= row["log_total"])

@@ -1,8 +1,8 @@
 """Load the manifest's file as the service's plan.
 
-The plan is kept in a file, so that a restart need not read a long manifest again. Its key is a digest of its sources:
-the manifest's bytes, the data sets, this program, and the jobs in the database. After a change of one of these, or
-damage, nothing is found.
+The plan is also stored in a file, so that a restart need not read a long manifest again. Its key is a digest of its
+sources: the manifest's bytes, the data sets, this program, and the jobs in the database. If one of these has changed,
+or the file is damaged, the stored plan is not used.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Reloader:
-    """Reads the manifest and makes it the plan. A file with mistakes changes nothing."""
+    """Reads the manifest and puts it into force as the plan. A file with mistakes changes nothing."""
 
     path: Path
     service: Service
@@ -64,7 +64,8 @@ class Reloader:
     reader: Database | None = None  # a connection beside the writer's; None: there is none
 
     def __call__(self, who: str, *, starting: bool = False) -> ReloadReply:
-        """Reload the manifest; Refusal(bad_manifest) has every mistake. The audit names ``who`` when something changed.
+        """Reload the manifest and return what changed; Refusal(bad_manifest) lists every mistake. If something changed,
+        the audit names ``who``.
 
         ``starting`` keeps the data sets that the last reload found, so that a restart changes nothing; if no source of
         the plan has changed, the stored plan is used.
@@ -101,9 +102,9 @@ class Reloader:
         return msgspec.structs.replace(counts, file=str(self.path), saved_at=saved_at, now=now)
 
     def read(self, check: Callable[[Describer, KnownReferences], Manifest] | None = None) -> PlanProposal:
-        """Read the manifest, or the plan that ``check`` makes, as a reload would, and change nothing.
+        """Return the plan of the manifest, or the plan that ``check`` makes, as a reload would read it; change nothing.
 
-        Raises Refusal as a reload does.
+        Raise Refusal as a reload does.
         """
         with _refusing():
             references, recorded = self._references(), self._recorded()
@@ -131,7 +132,7 @@ class Reloader:
         remembered: Mapping[str, str],
         here: frozenset[str] | None,
     ) -> ReloadReply | None:
-        """Use the stored plan, if nothing has changed since."""
+        """Put the stored plan into force if none of its sources has changed, and return the reply; else return None."""
         if self.kept is None:
             return None
         jobs = self.writer.submit(self.service.queue.plan.jobs).result()
@@ -172,7 +173,8 @@ class PlanProposal(NamedTuple):
 
 @contextlib.contextmanager
 def _uncollected() -> Iterator[None]:
-    """Switch off garbage collection: it would scan all values of a long plan again and again, and free none."""
+    """Switch off Python's garbage collection in the ``with`` block: it would scan all values of a long plan again and
+    again, and free none."""
     before = gc.isenabled()
     gc.disable()
     try:
@@ -184,7 +186,7 @@ def _uncollected() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _refusing() -> Iterator[None]:
-    """Turn errors of the manifest or the store into refusals."""
+    """Turn errors of the manifest or the store in the ``with`` block into refusals."""
     try:
         yield
     except StoreError as error:
@@ -202,10 +204,9 @@ def load_plan(
     recorded: Mapping[str, Sequence[str]] = MappingProxyType({}),
     source: str | None = None,
 ) -> tuple[list[dict[str, Any]], Plan]:
-    """Load the manifest as job dicts and as the service's plan; raises ManifestError.
+    """Load the manifest as job dicts and as the service's plan; raise ManifestError for mistakes.
 
-    Jobs on an unknown data set have no id, and are left out. ``source`` is the file's
-    text, where it was read already.
+    Jobs on an unknown data set have no id, and are left out. ``source`` is the file's text, if it was read already.
     """
     text = read_manifest(path) if source is None else source
     manifest = parse_manifest(text, path=path, describer=describer, datasets=datasets)
@@ -215,7 +216,7 @@ def load_plan(
 def taken_over(
     manifest: Manifest, datasets: KnownReferences, recorded: Mapping[str, Sequence[str]]
 ) -> tuple[list[dict[str, Any]], Plan]:
-    """Convert a checked manifest to job dicts and the service's plan."""
+    """Convert a checked manifest to job dicts and the service's plan; jobs on an unknown data set are left out."""
     there = [job for job in manifest.jobs if unknown(job.dataset) is None]
     jobs = [manifest.job_dict(job) for job in there]
     hosts = {name: host.to_dict() for name, host in manifest.hosts.items()}
@@ -240,21 +241,21 @@ def taken_over(
 
 
 def _unreadable_secrets(channels: Iterable[NotifyChannel]) -> Iterator[str]:
-    """Log the channels that could send nothing, before there is something to send."""
+    """Yield a warning for each notice channel that could send nothing because its secret cannot be read."""
     for channel in channels:
         if (why := unreadable(channel)) is not None:
             yield f"[notify.{channel.name}] can send nothing: {why}"
 
 
 def _dataset_jobs(jobs: Iterable[JobSpec], found: Mapping[str, str]) -> dict[str, tuple[str, int]]:
-    """Map each data set, or unknown name, to the plan's reference and its number of jobs."""
+    """Map each data set, or unknown name, to the plan's reference for it and the number of its jobs."""
     called = {dataset_id: reference for reference, dataset_id in found.items()}
     counts = Counter(job.dataset for job in jobs if job.dataset is not None)
     return {each: (called.get(each, unknown(each) or each), n) for each, n in counts.items()}
 
 
 def _named_hosts(manifest: Manifest) -> dict[str, str]:
-    """Map every host that a job names to the first place where it is named."""
+    """Map every host in a job's lists of hosts to a text that names the first such list."""
     found: dict[str, str] = {}
     for job in manifest.jobs:
         for key, names in (("allowed", job.allowed_hosts), ("denied", job.denied_hosts)):
@@ -264,7 +265,8 @@ def _named_hosts(manifest: Manifest) -> dict[str, str]:
 
 
 def _readers(jobs: Iterable[JobSpec]) -> dict[str, frozenset[Needs]]:
-    """Map each data set to the requirements of its jobs: only their models and their lists of hosts."""
+    """Map each data set to the requirements of the jobs that train on it; these contain only the model and the lists of
+    hosts."""
     found: dict[str, set[Needs]] = {}
     for job in jobs:
         if job.dataset is not None:
@@ -274,17 +276,17 @@ def _readers(jobs: Iterable[JobSpec]) -> dict[str, frozenset[Needs]]:
 
 
 def kept_beside(db: Path) -> Path:
-    """Return the file in which the plan of a database is kept."""
+    """Return the path of the file in which the plan of a database is stored."""
     return db.with_name(f"{db.name}.plan")
 
 
 def origin(
     source: str, known: Catalogue, recorded: Mapping[str, Sequence[str]], remembered: Mapping[str, str], jobs: str
 ) -> str:
-    """Digest everything that determines a plan.
+    """Return a digest of everything that determines a plan.
 
-    ``source`` is the manifest, ``recorded`` the hosts in each data set, ``remembered`` what the plan's names of data
-    sets stand for, ``jobs`` the digest of the plan's jobs in the queue.
+    ``source`` is the manifest, ``recorded`` the hosts in each data set, ``remembered`` the ids behind the plan's names
+    of data sets, ``jobs`` the digest of the plan's jobs in the queue.
     """
     made_from = {
         "manifest": hashlib.sha256(source.encode()).hexdigest(),
@@ -300,7 +302,7 @@ def origin(
 
 
 def keep(file: Path, made_from: str, plan: Plan) -> None:
-    """Keep the plan under its sources' digest. A failing disk only makes the next start slower."""
+    """Store the plan in a file with the digest of its sources. If the disk fails, only the next start is slower."""
     body = msgspec.json.encode(plan)
     head = f"{made_from} {hashlib.sha256(body).hexdigest()}\n".encode()
     with contextlib.suppress(OSError):
@@ -308,7 +310,8 @@ def keep(file: Path, made_from: str, plan: Plan) -> None:
 
 
 def kept(file: Path, made_from: str) -> Plan | None:
-    """Return the plan stored under this digest, if it is undamaged."""
+    """Return the plan that the file stores for this digest of sources; None if the digest differs or the file is
+    damaged."""
     try:
         head, _, body = file.read_bytes().partition(b"\n")
         if head != f"{made_from} {hashlib.sha256(body).hexdigest()}".encode():

@@ -50,25 +50,26 @@ NEW = "new"
 
 @dataclass
 class Previews:
-    """Answers what a plan would change. ``reader`` is a separate connection, not the writer's."""
+    """The answers to requests what a plan would change. ``reader`` is a separate connection, not the writer's."""
 
     reloader: Reloader
     reader: Database
     _planned: tuple[int, frozenset[str]] = field(default=(-1, frozenset()), init=False)  # by the queue's edition
 
     def own(self) -> PlanReply:
-        """Judge the receiver's own manifest file as it is now; raises Refusal as a reload does."""
+        """Return what a reload of the receiver's own manifest file would change now; raise Refusal as a reload does."""
         mark = mark_of(self.reloader.path)
         return self._answer(self.reloader.read(), mark)
 
     def given(self, request: PlanRequest) -> PlanReply:
-        """Judge a plan that came over the network, as plain data that is checked again. No command in it is run."""
+        """Return what a plan that came over the network would change; it is plain data, which is checked again. No
+        command in it is run."""
         told_nothing = digests(self.reloader.service.plan.channels)  # they count as they are
         channels = told_nothing if request.notify is None else request.notify
         return self._answer(self._proposed(request), mark_of(self.reloader.path), channels)
 
     def foreseen(self, request: PlanRequest) -> tuple[HostRegistry, list[Foreseen]]:
-        """Return the hosts and each job as they would be if such a plan were in force."""
+        """Return the hosts, and each job of the plan, as they would be if the requested plan were in force."""
         proposal = self._proposed(request)
         return self._registry(proposal), foresee(self.reader, proposal.jobs, self._planned_ids())[1]
 
@@ -81,7 +82,7 @@ class Previews:
         return self.reloader.read(check)
 
     def _registry(self, proposal: PlanProposal) -> HostRegistry:
-        """Return the known hosts under another plan."""
+        """Return the known hosts under the proposed plan."""
         service = self.reloader.service
         registry = HostRegistry(list(service.host_registry.known.values()), proposal.plan)
         registry.datasets = service.host_registry.datasets if proposal.here is None else proposal.here
@@ -112,7 +113,7 @@ class Previews:
         )
 
     def _removed(self, job: Job | None) -> RemovedView | None:
-        """Return when and why a job's model was deleted, if it was."""
+        """Return when and why retention deleted a job's bundle; None if it did not, or there is none."""
         if job is None or job.artifact_id is None:
             return None
         return bundle_gone(self.reader, job.model, job.mode, job.artifact_id)
@@ -130,7 +131,8 @@ class Previews:
     def _outlooks(
         self, waiting: Mapping[Needs, Sequence[str]], registry: HostRegistry
     ) -> tuple[list[HostOutlook], dict[str, str]]:
-        """Return which jobs each host could take, and which jobs no host could."""
+        """Return for each host which pending jobs it could take, and map each job that no host could take to its
+        obstacle."""
         service = self.reloader.service
         out = service.taken_out(self.reader)
         known = sorted(registry.known.values(), key=lambda each: each.name)
@@ -163,7 +165,7 @@ def _planned(each: Foreseen, removed: RemovedView | None) -> PlannedJob:
 
 
 def _waiting(jobs: Sequence[Foreseen]) -> dict[Needs, list[str]]:
-    """Group the jobs that would wait for a host by their needs."""
+    """Group the names of the jobs that would wait for a host by the jobs' needs."""
     found: dict[Needs, list[str]] = {}
     for each in jobs:
         if each.waits:

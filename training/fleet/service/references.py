@@ -2,7 +2,7 @@
 
 Every push may give a name another data set. If each start looked the name up again, a mere restart would change the
 plan's jobs. If a missing data set were a mistake, its jobs would leave the plan. So what a reload found is stored with
-the jobs, and a missing data set is an obstacle of its jobs.
+the jobs, and a missing data set only makes its jobs wait.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _UNKNOWN = "not known: "  # before a reference to an unknown data set
 
 @dataclass(frozen=True, slots=True)
 class KnownReferences(Catalogue):
-    """A catalogue that remembers what references meant at the last reload. ``starting``: remembered data sets count
-    more than those on the disk. An unknown reference is then no mistake, because its data set can be pushed only to a
-    running receiver."""
+    """A catalogue of data sets that remembers what references meant at the last reload. With ``starting``, a remembered
+    data set counts more than the catalogue. An unknown reference is then no mistake, because its data set can be pushed
+    only to a running receiver."""
 
     remembered: Mapping[str, str] = field(default_factory=dict)  # reference → id
     starting: bool = False
@@ -41,12 +41,13 @@ class KnownReferences(Catalogue):
         return self.found[reference]
 
     def moved(self) -> dict[str, str]:
-        """Map each reference to its present data set, if the remembered one differs."""
+        """Map each reference to its present data set, if that differs from the data set that was used."""
         here = {name: self.names.get(name, known) for name, known in self.found.items()}
         return {name: dataset_id for name, dataset_id in here.items() if dataset_id != self.found[name]}
 
 
 def unknown(resolved: str | None) -> str | None:
-    """Return the reference if its data set is unknown."""
+    """Return the reference in a resolved text that marks an unknown data set; None if the data set is known, or there
+    is none."""
     known = resolved is None or not resolved.startswith(_UNKNOWN)
     return None if known or resolved is None else resolved.removeprefix(_UNKNOWN)

@@ -46,16 +46,17 @@ _ALL = 2**62
 
 
 class RemovalProposal(NamedTuple):
-    """Everything that the plan's retention would delete now, and the models kept because they lack a figure."""
+    """Everything that the plan's retention would delete now, and sentences about models that are kept only because they
+    lack a figure."""
 
     removals: list[Removal]
     notes: list[str]
 
 
 class Retention:
-    """Finds and deletes what the plan does not keep.
+    """Finds and deletes what the plan's [retention] does not keep.
 
-    :meth:`proposal` reads while the writer works; each step says on which thread it runs.
+    :meth:`proposal` reads while the writer works; the kind of each step decides on which thread it runs.
     """
 
     def __init__(self, service: Service, store: ArtifactStore, datasets: DatasetStore | None, reader: Database) -> None:
@@ -67,7 +68,7 @@ class Retention:
         return self._service.plan.retention
 
     def proposal(self) -> RemovalProposal:
-        """Decide from the present rows what to delete."""
+        """Decide from the present rows what to delete; change nothing."""
         now, asked = self._clock.now(), self.rules
         bundles = self._bundles(self._reader, asked)
         removals = [
@@ -119,7 +120,7 @@ class Retention:
             yield Decide(partial(self._finished, gone), "retention")
 
     def learn(self) -> Steps[int]:
-        """Record deletions that this copy of the database lacks, from the store's notes. Returns how many."""
+        """Record, from the store's notes, deletions that this copy of the database lacks; return their number."""
         found = yield Look(lambda: list(dict.fromkeys(map(artifact_of, self._reader.all("bundle_facts")))))
         told = yield Disk(lambda: [each for each in map(self._told, found) if each is not None])
         if told:
@@ -129,7 +130,8 @@ class Retention:
     # -- facts --------------------------------------------------------------------------------------------------
 
     def _bundles(self, db: Database, asked: Rules, artifact_id: str = "") -> list[RetainedBundle]:
-        """Read the bundles in the store; figures only where there are too many models."""
+        """Return the bundles that are in the store, or none if the rules keep all. Figures are computed only for a
+        model and mode with more models than the plan keeps."""
         if asked.best is None and asked.keep_superseded_days is None:
             return []
         found: dict[Artifact, list[Row]] = {}
@@ -172,7 +174,7 @@ class Retention:
     # -- rows: on the thread of the writer ----------------------------------------------------------------------
 
     def _let_go(self, some: Sequence[Removal]) -> list[Removal]:
-        """Record that these items are deleted, except those whose jobs have changed since."""
+        """Record that these items are deleted, and return them, except those whose jobs have changed since."""
         return [each for each in some if self._one(each)]
 
     def _one(self, each: Removal) -> bool:
@@ -220,7 +222,7 @@ class Retention:
                 self._db.run("keep_figure", job_id=job_id, attempt=row["attempt"], figure=figure)
 
     def _forget_events(self) -> bool:
-        """Delete some of the oldest events; False if none are that old."""
+        """Delete some of the oldest events and record that; return False if none are old enough."""
         asked, now = self.rules, self._clock.now()
         before = rules.events_before(asked, now)
         row = None if before is None else self._old_events(self._db, before, EVENTS_STEP)
@@ -234,8 +236,11 @@ class Retention:
         return True
 
     def _unlink(self, row: Row) -> bool:
-        """Delete the file, unless the bundle was delivered again meanwhile; this thread also writes the bundle's
-        row."""
+        """Delete a bundle's file, or check that a data set may go; return False if the item was delivered or pushed
+        again, or is needed.
+
+        This runs on the writer's thread, which also writes the rows of new deliveries, so that none comes between.
+        """
         if self._db.one("standing_removal", seq=row["seq"]) is None:
             return False
         if row["what"] == RemovalKind.DATASET:
@@ -244,7 +249,8 @@ class Retention:
         return True
 
     def _may_forget_dataset(self, row: Row) -> bool:
-        """Check again before deletion: a plan may name the data set since, or a push may have brought it again."""
+        """Return True if the data set may still be deleted: no plan has named it since, and no push has brought it
+        again."""
         assert self._datasets is not None
         here = next((each for each in self._datasets.sets() if each.dataset_id == row["subject"]), None)
         try:
@@ -266,13 +272,14 @@ class Retention:
     # -- files --------------------------------------------------------------------------------------------------
 
     def _noted(self, row: Row) -> None:
-        """Write the note into the bundle's folder, durably, for a rebuild."""
+        """Write a durable note of a bundle's deletion into the bundle's folder, for a rebuild; for other items, do
+        nothing."""
         if row["what"] == RemovalKind.BUNDLE:
             artifact = replace(Artifact.at(row["subject"]), size=row["size"])
             self._store.note_removed(Removed(artifact, row["at"], row["why"]))
 
     def _settle(self, row: Row) -> None:
-        """Make a bundle's deletion durable; delete a data set."""
+        """Make a bundle's deletion durable, or delete a data set."""
         with suppress(NoDataset):  # removed before a crash
             if row["what"] == RemovalKind.BUNDLE:
                 self._store.settle_removed(Artifact.at(row["subject"]))
@@ -291,13 +298,14 @@ class Retention:
 
 
 def note_removed(db: Database, removed: Removed) -> None:
-    """Record what a note in the store says about a deleted bundle."""
+    """Record in the database what a note in the store says about a deleted bundle."""
     said = {"what": RemovalKind.BUNDLE, "subject": removed.artifact.place, "number": 0, "size": removed.artifact.size}
     db.run("add_removal", **said, why=removed.why, at=removed.at, newest=None, done_at=removed.at)
 
 
 def _those(done: Callable[[Row], bool | None], rows: Iterable[Row]) -> list[Row]:
-    """Take a step for each row; rows for which the store fails are left for the next time."""
+    """Call ``done`` with each row; return the rows for which it did not return False. A row for which the store fails
+    is left for the next run."""
     taken = []
     for row in rows:
         try:
@@ -338,6 +346,6 @@ def _with_figures(db: Database, bundle: RetainedBundle, rows: Sequence[Row]) -> 
 
 
 def figure_of(db: Database, job_id: str, attempt: Row) -> float | None:
-    """Return the best validation figure on the curve of an attempt."""
+    """Return the best validation figure on the curve of an attempt; None if it has none."""
     found = db.one("validation_figure", job_id=job_id, attempt=attempt["attempt"], generation=attempt["generation"])
     return None if found is None else found["figure"]

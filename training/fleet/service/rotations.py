@@ -1,5 +1,5 @@
-"""Rotations, groups of jobs that each leave out another host: a row per rotation, unfinished jobs, and models to
-deploy. Read-only."""
+"""Views of rotations, groups of jobs of which each leaves out another host for its test: figures, unfinished jobs, and
+models to deploy. Read-only."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ SHARE = 100.0  # a look takes at most one part in so many of the time
 
 
 class Member(NamedTuple):
-    """One job of a rotation. ``result`` is None until it is done; ``made_by`` has the digests of its data and code."""
+    """One job of a rotation. ``result`` is None until the job is done; ``made_by`` has the digests of its data and
+    code."""
 
     job_id: str
     name: str
@@ -56,8 +57,8 @@ class Rotations:
         self._as_of, self._seen_at, self._took_s = -1, 0.0, 0.0
 
     def all(self) -> list[RotationView]:
-        """Return the rotations with their figures, computed again after something has happened; rarely if there are
-        very many jobs."""
+        """Return the rotations with their figures. They are computed again after a new event, but less often if the
+        computation takes long."""
         head, now = self._db.number("newest_event"), self._clock.monotonic()
         if self._as_of != head and (self._as_of < 0 or now - self._seen_at >= SHARE * self._took_s):
             self._known = self._read()
@@ -71,7 +72,8 @@ class Rotations:
         return [self._with_models(view, members) for view in found]
 
     def _with_models(self, view: RotationView, members: Sequence[Member]) -> RotationView:
-        """Name the jobs that train the rotation's model on all its hosts."""
+        """Return the view with a few jobs that train the same model and mode on all of the rotation's hosts; one of
+        these can be deployed."""
         like = next(each.spec for each in members if each.job_id == view.by_host[0].jobs[0].job_id)
         rows = self._db.all("jobs_like", model=view.model, mode=view.mode, most=ALIKE_MAX)
         fits = [row for row in rows if trains_on_all(json.loads(row["spec"]), like, view.hosts)]
@@ -80,7 +82,7 @@ class Rotations:
 
 
 def result_of(figures: str) -> ResultView:
-    """Convert the row's figures to a view; figures in another form count as not readable."""
+    """Convert the stored figures of a report to a view; figures in another form give a view that says so."""
     try:
         return msgspec.json.decode(figures, type=ResultView)
     except (msgspec.MsgspecError, RecursionError):
@@ -106,7 +108,7 @@ def _member(row: Row) -> Member | None:
 
 
 def folded(members: Iterable[Member]) -> list[RotationView]:
-    """Group jobs into rotations, complete ones first, the highest AUROC first.
+    """Group jobs into rotations: complete ones first, and of these the one with the highest AUROC first.
 
     Jobs that left the plan count only if the plan names no job of their rotation.
     """
@@ -161,7 +163,8 @@ def _view(group: Sequence[Member]) -> RotationView:
 
 
 def _alike(group: Sequence[Member]) -> tuple[list[Member], list[str]]:
-    """Return the completed jobs with equal data and code, and a sentence about the others."""
+    """Return the completed jobs that count, which share the most frequent data and code, and sentences about completed
+    jobs that do not count."""
     notes, done = [], [each for each in group if each.result is not None]
     honest = [each for each in done if each.result and each.result.hosts in ([], [each.turn.host])]
     if len(honest) < len(done):
@@ -178,7 +181,7 @@ def _alike(group: Sequence[Member]) -> tuple[list[Member], list[str]]:
 
 
 def _test(jobs: Iterable[Member]) -> str:
-    """Return the test on which all of these were judged; empty if unknown."""
+    """Return the test on which all these jobs were judged; empty if it is unknown, or they differ."""
     tests = {each.result.test for each in jobs if each.result is not None}
     return tests.pop() if len(tests) == 1 else ""
 
@@ -219,7 +222,8 @@ def planned(jobs: Iterable[Mapping[str, Any]]) -> list[PlannedRotation]:
 
 
 def with_gaps(found: Sequence[RotationView]) -> list[RotationView]:
-    """Add to each complete rotation its gap to the first one that was judged on the same tests, host by host."""
+    """Return the rotations, each complete one with its gap to the first one that was judged on the same tests, host by
+    host."""
     firsts: dict[Any, RotationView] = {}
     made = []
     for view in found:

@@ -1,7 +1,7 @@
-"""The receiver's decisions as one object: each protocol call by its name, implemented in the module for that call.
+"""The receiver's decisions as one object, with a method for each protocol call; the module for that call implements it.
 
-No HTTP and no SQL. Every call runs inside one transaction of the writer and either returns a reply or raises
-:class:`training.fleet.wire.constants.Refusal`; what was written before a refusal is undone with it.
+No HTTP and no SQL. Every call runs inside one transaction of the writer. It either returns a reply or raises
+:class:`training.fleet.wire.constants.Refusal`, and then all that it wrote is undone.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Service(FleetState):
         *,
         new_round: Callable[[], str] = lambda: secrets.token_hex(8),
     ) -> None:
-        """``new_round`` draws the token that an answer carries (:mod:`training.fleet.scheduling.copies`)."""
+        """``new_round`` draws the random token that each reply carries, by which copies of a machine are found
+        (:mod:`training.fleet.scheduling.copies`)."""
         super().__init__(queue, store, plan)
         self._planned = plan is not None  # until then there is nothing to compare a plan with
         queue.ahead.kinds.learned = self.learned(queue.db)
@@ -66,11 +67,11 @@ class Service(FleetState):
 
     @property
     def compared_with(self) -> Plan | None:
-        """The plan that a reload compares with; None until there is one."""
+        """Return the plan with which a reload compares; None until there is a plan."""
         return self.plan if self._planned else None
 
     def resume(self, plan: Plan, jobs: int) -> ReloadReply:
-        """Continue with the plan after a restart: the queue has its jobs already."""
+        """Put the plan into force after a restart; the queue has its ``jobs`` jobs already."""
         self.host_registry.plan, self._planned = plan, True
         return ReloadReply(inserted=0, updated=0, unchanged=jobs, removed=0, notes=notes(self.host_registry))
 
@@ -78,14 +79,14 @@ class Service(FleetState):
 
     @property
     def must_schedule(self) -> bool:
-        """Return True if a schedule is due. For any thread."""
+        """Return True if a new schedule is due. Any thread may call this."""
         return self.plan.scheduling is Scheduling.SOONEST and self.queue.ahead.is_due(self.policy)
 
     def begin_schedule(self) -> Situation:
-        """Collect the facts for a new schedule, for :meth:`Scheduler.make`."""
+        """Return the facts from which :meth:`Scheduler.make` computes a new schedule."""
         return self.queue.ahead.begin(self.fleet(out=self.taken_out(self.queue.db)).alive, self.policy)
 
     def follow_schedule(self, situation: Situation, made: MadeSchedule) -> list[str]:
-        """Put a schedule into force; return the hosts with an open claim that would get a job by it."""
+        """Put a schedule into force; return the hosts with an open claim that it gives a job."""
         self.queue.ahead.follow(situation, made)
         return self.queue.ahead.called(self.host_registry.waiting_hosts())

@@ -1,4 +1,4 @@
-"""Identities: admit one live installation per host id, its newest session only, and no copies of a machine.
+"""The identities of workers: one live installation per host id, only its newest session, and no copy of a machine.
 
 The rules are those of :mod:`training.fleet.scheduling.copies`. No HTTP and no SQL.
 """
@@ -20,18 +20,19 @@ from training.printable import duration
 
 
 class HostSessions(Calls):
-    """The sessions of every host, as its requests show them."""
+    """The sessions of every host, as the host's requests show them."""
 
     def __init__(self, fleet: FleetState, new_round: Callable[[], str]) -> None:
-        """``new_round`` draws the token that an answer carries."""
+        """``new_round`` draws the random token that each reply carries."""
         super().__init__(fleet)
         self._new_round = new_round
         self._lines: dict[str, tuple[str, copies.SessionLine]] = {}  # host → installation, its sessions
 
     def guard_identity(self, request: ClaimRequest) -> ClaimReply | None:
-        """Admit one live installation per host id; only its newest session may claim, and copies may not.
+        """Admit a claim only from the one live installation of its host id, from that installation's newest session,
+        and not from a copy.
 
-        Returns an answer to be sent at once, or None if the claim may go on.
+        Return None if the claim may continue, else a reply to be sent at once; or raise Refusal.
         """
         known = self._hosts.called(request.host_id)
         if known is not None and known.name != request.host_id:
@@ -66,7 +67,8 @@ class HostSessions(Calls):
         self._hosts.put(replace(known, conflict=sentence, conflict_at=at))
 
     def refused(self, known: KnownHost) -> str | None:
-        """Notify operators that another installation asks under this host's name, and is refused."""
+        """Return a sentence for operators if, within the last lease, another installation asked under this host's name
+        and was refused; else None."""
         since_s = self._clock.monotonic() - known.conflict_at
         return known.conflict if since_s < self._policy.stale_after_s else None
 
@@ -110,25 +112,26 @@ class HostSessions(Calls):
         return line
 
     def round_of(self, host: str) -> str | None:
-        """Return the token that a worker must send back with its next request."""
+        """Return the token that this host's worker must send back with its next request; None if there is none."""
         _, line = self._lines.get(host, ("", None))
         return None if line is None else line.round
 
     def copied(self, known: KnownHost) -> str | None:
-        """Notify operators that a machine and its copy share one identity."""
+        """Return a sentence for operators if this machine and a copy of its disk use the same identity; else None."""
         instance, line = self._lines.get(known.name, ("", None))
         copied = line is not None and line.copied and instance == known.instance_id
         return copies.sentence(known.name) if copied else None
 
     def handed_on(self, attempt: Attempt, session: str | None) -> bool:
-        """Check that the host's present session followed ``session``, which held the claim."""
+        """Return True if the host's current session has taken over the attempt from the session ``session``."""
         _, line = self._lines.get(attempt.host, ("", None))
         if line is None or session is None or session == attempt.session_id:
             return False
         return session in line.heard and attempt.session_id == line.current
 
     def heard(self, attempt: Attempt, request: HeartbeatRequest) -> None:
-        """Count a heartbeat as a sign of life of its session; refund work that a copy seemed to have lost."""
+        """Count a heartbeat as a sign of life of its session. If that shows a copy, refund the attempts that were ended
+        although their sessions live."""
         _, line = self._lines.get(attempt.host, ("", None))
         if line is None:  # of another installation's sessions it knows none
             return

@@ -1,4 +1,4 @@
-"""Views of the learned durations: the speeds of hosts, and what looks wrong compared with them.
+"""Views of the learned durations: the speeds of hosts, and what looks wrong compared with these.
 
 An attempt that outlasts all that was learned may never end; a host far slower than its calibration reports more than it
 can do. Neither is stopped: the estimates follow, and a person is notified.
@@ -29,7 +29,7 @@ FAR_OFF = 4.0  # times as slow as measured is worth a sentence; what is learned 
 
 @dataclass
 class SpeedViews:
-    """Questions about durations, on the last committed state. To be used by one thread."""
+    """Queries about durations, on the last committed state. Only one thread may use it."""
 
     database: Database
     service: Service
@@ -39,7 +39,8 @@ class SpeedViews:
         self._learned = self.service.learned(self.database)
 
     def speeds(self) -> SpeedsReply:
-        """Return how long each kind of job takes on each known host: kinds of completed attempts, newest first."""
+        """Return how long each kind of job takes on each known host. Only kinds of completed attempts are listed, the
+        newest first."""
         learned, hosts = self._learned, self.service.known_hosts()
         speeds, kinds, machines = learned.speeds(), [*learned.kinds().values()], [known.name for known in hosts]
         return SpeedsReply(
@@ -53,7 +54,7 @@ class SpeedViews:
         )
 
     def doubts(self, hosts: Iterable[KnownHost]) -> dict[str, str]:
-        """Name the hosts whose own calibration is not trusted, and why."""
+        """Map each host whose own calibration is missing or not trusted to the reason."""
         speeds = self._learned.speeds()
         slower = speeds.slower_than_measured()
         told = {}
@@ -68,7 +69,7 @@ class SpeedViews:
         return told
 
     def overdue(self, job: Job) -> str | None:
-        """Say of a live job that it trains far longer than expected, if so."""
+        """Return a sentence if a live job has trained far longer than expected; else None."""
         known = self.service.host_registry.known.get(job.worker_hostname or "")
         since_s = self.service.queue.clock.now() - (job.claimed_at or self.service.queue.clock.now())
         if known is None or since_s < LONG_LEAST_S:
@@ -86,7 +87,8 @@ class SpeedViews:
 
 
 def _unmeasured(capability: Mapping[str, Any]) -> str | None:
-    """Say of a host without torch that it cannot measure itself."""
+    """Return a sentence if a host reports that it has no torch, without which it cannot measure its speed; else
+    None."""
     if "torch_version" not in capability or capability["torch_version"] is not None:
         return None
     return "torch is not installed there, so it did not measure its own speed"
@@ -102,7 +104,7 @@ def _far_off(times: float, cores: float | None) -> str:
 
 
 def _of_kind(learned: Speeds, of_kind: OfKind, work: Workload, machines: Sequence[str]) -> SpeedsOfKind:
-    """Return how long one kind takes on each host."""
+    """Return the predicted durations of one kind of job on each host, the fastest host first."""
     spec: Mapping[str, Any] = of_kind.spec
     told = {on: learned.predict(work, on) for on in machines}
     hosts = [SpeedOnHost.of(each, host=host, low=each.at(0.1), high=each.at(0.9)) for host, each in told.items()]

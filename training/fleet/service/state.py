@@ -53,7 +53,8 @@ class Deployment:
         return cls(place, store, place.parent / "tls", given, plan)
 
     def typed(self, text: str) -> str:
-        """Add the flags for this state to the commands in ``text``."""
+        """Return ``text`` with this deployment's flags added to the `cis490-jobs` commands in it that work on the
+        state."""
 
         def typed(found: re.Match[str]) -> str:
             flags = (*self.given, *(self.plan if found[2] == "rebuild" else ()))
@@ -73,7 +74,7 @@ class Deployment:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Lock the state as a receiver does; RecoveryError while one runs."""
+        """Lock the state for the ``with`` block, as a receiver does; raise RecoveryError while a receiver runs."""
         try:
             self.db.parent.mkdir(parents=True, exist_ok=True)
             with contextlib.ExitStack() as stack:
@@ -88,7 +89,7 @@ class Deployment:
 
 
 def noted_beside(db: Path) -> Path:
-    """Return the file in which the last backup of a database is noted."""
+    """Return the path of the file that records a database's last backup."""
     return db.with_name(f"{db.name}.backed-up")
 
 

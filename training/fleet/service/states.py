@@ -1,7 +1,7 @@
-"""Workers' calls about a job's saved state (files from which an interrupted training resumes): who may store or fetch
-it.
+"""Workers' calls about a job's saved state (files from which an interrupted training resumes), and who may store or
+fetch one.
 
-A sequence does no I/O and knows no HTTP: the HTTP layer and the simulation take its steps.
+The sequences of steps do no I/O and know no HTTP: the HTTP layer and the simulation take the steps.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Calling(NamedTuple):
 
 
 class SavedStates:
-    """The calls about saved states, as steps of :mod:`training.fleet.service.delivery`.
+    """The calls about saved states, as sequences of steps (:mod:`training.fleet.service.delivery`).
 
     Only the holder of the job's live claim may store or fetch one.
     """
@@ -53,14 +53,16 @@ class SavedStates:
         self._service, self._store, self._clock = service, store, clock
 
     def announce(self, calling: Calling, state_id: str) -> Steps[StateDraftReply]:
-        """Take a listing; the answer names missing chunks, the first when there are many."""
+        """Accept the listing of a new saved state; the reply names the missing chunks, or the first ones if there are
+        many."""
         yield self._holder(calling)
         document: bytes = yield Whole(LISTING_BYTES_MAX)
         draft: AnnouncedDataset = yield Disk(lambda: self._store.sets.begin(state_id, document))
         return StateDraftReply(state_id=state_id, missing=list(draft.missing))
 
     def bring(self, calling: Calling, state_id: str, sha256: str | None) -> Steps[None]:
-        """Store a chunk, or several from one body if ``sha256`` names none."""
+        """Store one chunk of a saved state, named by ``sha256``; if that is None, store the several chunks of one
+        body."""
         yield self._holder(calling)
         body: bytes = yield Whole(CHUNK_BYTES if sha256 else BATCH_BODY_BYTES_MAX)
         try:
@@ -70,7 +72,7 @@ class SavedStates:
         yield Disk(lambda: self._store.sets.put(state_id, chunks))
 
     def keep(self, calling: Calling, state_id: str, said: StateKeepRequest) -> Steps[StateView]:
-        """Make a complete state the job's newest, unless its attempt has ended meanwhile."""
+        """Make a completely stored state the job's newest, unless its attempt has ended meanwhile."""
         size: int = yield Disk(lambda: self._store.sets.announced_size(state_id))
         found: tuple[Job, Attempt] = yield self._holder(calling)
         job, attempt = found
@@ -82,21 +84,21 @@ class SavedStates:
         return view(made)
 
     def listing(self, calling: Calling, state_id: str) -> Steps[bytes]:
-        """Read the listing of the job's state; the listing's SHA-256 is the state's id."""
+        """Read the listing of the job's saved state; the listing's SHA-256 is the state's id."""
         found: tuple[Job, Attempt] = yield self._holder(calling)
         self._check_newest(found[0], state_id)
         document: bytes = yield Disk(lambda: self._store.listing(calling.job_id))
         return document
 
     def piece(self, calling: Calling, state_id: str, sha256: str) -> Steps[bytes]:
-        """Read a chunk of the job's state."""
+        """Read one chunk of the job's saved state."""
         found: tuple[Job, Attempt] = yield self._holder(calling)
         self._check_newest(found[0], state_id)
         data: bytes = yield Disk(lambda: self._store.piece(calling.job_id, sha256))
         return data
 
     def forget(self) -> Steps[int]:
-        """Delete the states of jobs that have ended; return their number."""
+        """Delete the saved states of jobs that need none any more; return the number of deleted states."""
         if not (jobs := self._store.jobs()):
             return 0
         gone: list[str] = yield Decide(lambda: over(self._service, jobs), "states")
@@ -104,12 +106,13 @@ class SavedStates:
         return number
 
     def of(self, job_id: str) -> StateView | None:
-        """Return the message in a claim's answer about a job's state."""
+        """Return the message about a job's saved state for the reply to a claim; None if the job has no saved state."""
         kept = self._store.of(job_id)
         return None if kept is None else view(kept)
 
     def _holder(self, calling: Calling) -> Decide:
-        """Find the job and the caller's live attempt at it; refuse any other."""
+        """Return the step that finds the job and the caller's live attempt at it; the step raises Refusal if there is
+        none."""
 
         def find() -> tuple[Job, Attempt]:
             job, attempt = self._service.claimed(calling.job_id, calling.claim_id, calling.host_id)
@@ -126,18 +129,20 @@ class SavedStates:
 
 
 def kept_by(attempt: Attempt, said: StateKeepRequest, *, state_id: str, size: int, now: float) -> KeptState:
-    """Return the state to store, with the stretches of all attempts that trained it. Pure."""
+    """Return the saved state to store, with the stretches (the epochs that each attempt trained) of the job's attempts.
+    Pure."""
     own = msgspec.structs.replace(said.stretches[-1], attempt=attempt.attempt, host=attempt.host)  # whatever it says
     stretches = (*said.stretches[:-1], own)[-STRETCHES_MAX:]
     return KeptState(state_id, attempt.attempt, attempt.host, now, size, stretches)
 
 
 def view(kept: KeptState) -> StateView:
-    """Return the message in a claim's answer about a state."""
+    """Return the message about a saved state for the reply to a claim."""
     return StateView.of(kept, stretches=list(kept.stretches))
 
 
 def over(service: Service, jobs: Iterable[str]) -> list[str]:
-    """List those of these jobs that no longer need a state: done, cancelled, or unknown here."""
+    """Return those of these jobs that no longer need a saved state: completed, cancelled, or unknown here. A failed job
+    may be requeued, and keeps it."""
     found = ((job_id, service.queue.get(job_id)) for job_id in jobs)
     return [job_id for job_id, job in found if job is None or job.status in OVER]

@@ -1,7 +1,7 @@
 """Views for people and their tools, each from the module for its subject.
 
-Read-only. They run on their own connection, parallel to the writer's; hosts and the plan come from the service. Rules
-are elsewhere: obstacles come from :mod:`training.fleet.scheduling.policy`.
+Views are read-only. They run on their own connection, parallel to the writer's; hosts and the plan come from the
+service. The rules are elsewhere: obstacles come from :mod:`training.fleet.scheduling.policy`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Views:
     def __init__(
         self, database: Database, service: Service, files: LogStore | None = None, reports: ArtifactStore | None = None
     ) -> None:
-        """``files`` has the output that is no longer in the database, ``reports`` the reports that trainers wrote."""
+        """``files`` contains output that is no longer in the database, ``reports`` the reports that trainers wrote."""
         clock = service.clock
         self.models, self.incidents = Models(database, clock, reports), IncidentViews(database, clock)
         self.durations = SpeedViews(database, service)

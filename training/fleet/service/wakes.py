@@ -1,4 +1,4 @@
-"""Wake hosts that sleep: collect the facts for the decision, and record it. The packet is sent elsewhere."""
+"""Wake sleeping hosts: collect the facts for the decision, and record it. Another module sends the packet."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ KINDS_MAX = 200  # that are looked at
 
 @dataclass
 class Wakes:
-    """Decides which hosts to wake. Call :meth:`due` on the writer's thread every few seconds."""
+    """The decision which sleeping hosts to wake. Call :meth:`due` on the writer's thread every few seconds."""
 
     service: Service
     _tries: dict[str, tuple[int, float]] = field(default_factory=dict)  # host → how often, and when last
 
     @property
     def any_can_be(self) -> bool:
-        """Return True if the plan has some host's hardware address."""
+        """Return True if the plan has the hardware address of any host."""
         return any(said.get("mac") for said in self.service.plan.hosts.values())
 
     def due(self) -> dict[str, str]:
-        """Map the hosts to wake now to their address, and write it into the history of the jobs that are the reason."""
+        """Map each host to wake now to its hardware address; record this in the history of the jobs that are the
+        reason."""
         macs = self._asleep()
         if not macs:
             return {}
@@ -48,7 +49,7 @@ class Wakes:
         return {host: macs[host] for host in chosen}
 
     def _asleep(self) -> dict[str, str]:
-        """Map the hosts that are silent for a lease, and can be woken, to their hardware address."""
+        """Map each host that was silent for a lease, and can be woken, to its hardware address."""
         service, found = self.service, dict[str, str]()
         if not self.any_can_be:
             return found
@@ -64,7 +65,8 @@ class Wakes:
         return found
 
     def _waits(self, of: PendingKind, hosts: list[str], now: float) -> Waits:
-        """Return how long waiting jobs would take on sleeping hosts, and when the last of them ends on awake ones."""
+        """Return how long a pending job of this kind would take on each sleeping host, and when the last such job ends
+        on awake ones."""
         registry, ahead = self.service.host_registry, self.service.queue.ahead
         asleep = [registry.host(registry.known[host]).at_best() for host in hosts if host != of.gate]
         fitting = [
