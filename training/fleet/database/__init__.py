@@ -1,1 +1,1 @@
-"""The database: one writer, grouped commits, named statements, and the SQLite adapter below them."""
+"""The database: one writer thread, grouped commits, named statements, and the SQLite adapter below them."""

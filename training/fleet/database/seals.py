@@ -1,7 +1,7 @@
-"""A checksum in each row, written by this program only, which shows changes by other programs.
+"""A checksum in each row, written by this program only, by which changes by other programs are found.
 
 Only the database adapter uses it, not the queue. Each connection that writes has temporary triggers, which write a
-row's checksum into its column ``seal`` and count the rows of each table; these triggers read nothing back, and are not
+row's checksum into its column ``seal`` and count the rows of each table. These triggers read nothing back, and are not
 stored in the file. :func:`look` finds rows that another program, a person or a failing disk has changed, removed or
 added.
 
@@ -35,7 +35,8 @@ Columns = Sequence[tuple[str, Any]]  # names and defaults, sorted
 
 
 class Sealed(NamedTuple):
-    """The result of checking a table's checksums and counts."""
+    """The result of checking one table: the rows that do not match their checksum, and the number of rows with its
+    expected value."""
 
     table: str
     broken: Sequence[Sequence[Any]]  # keys of the rows that do not match their checksum
@@ -44,7 +45,7 @@ class Sealed(NamedTuple):
 
 
 def seal(columns: Columns, values: Sequence[Any]) -> int:
-    """Compute a row's checksum: 64 bits of a SHA-256 over the columns that do not hold their default."""
+    """Return a row's checksum: 64 bits of a SHA-256 over the columns that do not hold their default."""
     said = [(name, value) for (name, default), value in zip(columns, values, strict=True) if value != default]
     found = hashlib.sha256(ascii(said).encode()).digest()
     return int.from_bytes(found[:8], "big", signed=True)
@@ -64,10 +65,10 @@ def learn(connection: Connection) -> Mapping[str, Columns]:
 def added(
     connection: Connection, columns: Columns, table: str, given: Sequence[str], rows: Sequence[Sequence[Any]]
 ) -> Iterator[tuple[str, Sequence[Sequence[Any]]]]:
-    """List the statements that add rows with their numbers and checksums, and each statement's parameters.
+    """Yield the statements that add rows with their numbers and checksums, each with its parameters.
 
-    The columns ``given`` are in order; the others hold their defaults. The trigger is removed meanwhile, because
-    running it for each row takes as long as adding the row.
+    The columns ``given`` are in order; the others hold their defaults. The table's trigger is removed meanwhile,
+    because running it for each row takes as long as adding the row.
     """
     if not rows:
         return
@@ -87,7 +88,7 @@ def added(
 
 
 def keep(connection: Connection) -> None:
-    """Make this connection, after :func:`learn`, write checksums and count rows."""
+    """Make this connection write checksums and count rows from now on; call it after :func:`learn`."""
     made = [
         _filled(connection, statement, table)
         for table in SEALED
@@ -98,7 +99,8 @@ def keep(connection: Connection) -> None:
 
 
 def look(connection: Connection) -> Iterator[Sealed]:
-    """Check every table that has checksums or counts, through a connection after :func:`learn`."""
+    """Check every table that has checksums or counts, and yield its result; call :func:`learn` on the connection
+    first."""
     for table in COUNTED:
         keys: list[Row] = []
         if table in SEALED:
@@ -111,7 +113,7 @@ def look(connection: Connection) -> Iterator[Sealed]:
 
 
 def _columns(connection: Connection, table: str) -> list[tuple[str, Any, bool]]:
-    """List each column but the checksum: name, default, and whether it is part of the key; sorted."""
+    """Return each column but the checksum: its name, its default, and whether it is part of the key; sorted by name."""
     rows = connection.execute(_templates()["seal_columns"], (table,)).fetchall()
     return sorted((row["name"], _DEFAULTS[row["dflt_value"]], row["pk"] > 0) for row in rows if row["name"] != "seal")
 

@@ -1,8 +1,9 @@
-"""SQLite behind :class:`training.fleet.database.writer.Database`: pragmas, transactions, migrations, error translation.
+"""The adapter that implements :class:`training.fleet.database.writer.Database` with SQLite: pragmas, transactions,
+migrations, errors.
 
-WAL with ``synchronous=FULL``: NORMAL keeps the file sound after a power cut but loses acknowledged commits. Every
-writing transaction is explicit and IMMEDIATE, because a transaction that reads first and writes later may fail
-immediately.
+The database uses WAL with ``synchronous=FULL``, because NORMAL keeps the file sound after a power cut but loses
+acknowledged commits. Every writing transaction is explicit and IMMEDIATE, because a transaction that reads first and
+writes later may fail immediately.
 """
 
 from __future__ import annotations
@@ -32,12 +33,13 @@ _SCHEMA = "schema_sqlite.sql"
 
 
 class SqliteDatabase:
-    """One connection, used by one thread at a time."""
+    """The database adapter for SQLite: one connection, used by one thread at a time."""
 
     def __init__(self, path: str | Path, *, synchronous: str = "FULL", read_only: bool = False) -> None:
         """Open or create the file; ``read_only`` changes nothing and works beside a running receiver.
 
-        Raises DatabaseError in one sentence: not a database, of another shape, unreadable, a library too old.
+        Raise DatabaseError, whose text is one sentence, if the file is no database, has other tables or cannot be read.
+        Also raise it if the SQLite library is too old.
         """
         if sqlite3.sqlite_version_info < _MIN_SQLITE:
             raise DatabaseError(
@@ -77,7 +79,8 @@ class SqliteDatabase:
         return DatabaseError(f"cannot use the database {self.path}: {error}; {remedy}")
 
     def _prepare(self, synchronous: str | None) -> None:
-        """Get the connection ready; None: only to read."""
+        """Set the connection's pragmas, check or create the tables, and begin checksums. ``synchronous`` is None for a
+        read-only connection."""
         self.connection.row_factory = sqlite3.Row
         self._pragma("busy_timeout = 5000")
         self._pragma("trusted_schema = OFF")
@@ -105,7 +108,7 @@ class SqliteDatabase:
             raise DatabaseError(f"the database {self.path} belongs to another program; name another file with --db")
 
     def _migrate(self) -> None:
-        """Create the tables, or run the migrations from the file's version to the present one, all or none."""
+        """Create the tables, or run the migrations from the file's version to the present one, in one transaction."""
         if self._pragma("user_version")[0] >= SCHEMA_VERSION:
             self._require_shape()
             return
@@ -128,7 +131,7 @@ class SqliteDatabase:
         self._pragma("foreign_keys = ON")
 
     def _require_shape(self) -> None:
-        """Raise DatabaseError unless the file has this program's tables."""
+        """Raise DatabaseError unless the file has this program's schema version, tables, columns and indexes."""
         version = self._pragma("user_version")[0]
         if version != SCHEMA_VERSION:
             raise self._other_shape(f"its version is {version}, this program's is {SCHEMA_VERSION}")
@@ -142,7 +145,7 @@ class SqliteDatabase:
         )
 
     def gone(self) -> str | None:
-        """Return a sentence if this connection's file was removed or replaced, else ``None``."""
+        """Return a sentence if the file that this connection opened was removed or replaced, else None."""
         if self._identity is None:  # in memory
             return None
         try:
@@ -154,9 +157,10 @@ class SqliteDatabase:
         return None
 
     def copy_to(self, target: Path) -> None:
-        """Copy the committed state to ``target`` while others write; the copy is complete and durable, or is not made.
+        """Copy the committed state to the file ``target`` while others write. The copy is complete and durable, or is
+        not made.
 
-        Replaces ``target``. Raises OSError and DatabaseError.
+        An existing ``target`` is replaced. Raise OSError or DatabaseError if the copy fails.
         """
         unfinished = target.with_name(f"{target.name}.part")
         unfinished.unlink(missing_ok=True)
@@ -176,7 +180,8 @@ class SqliteDatabase:
         settle(unfinished, target)
 
     def damage(self) -> list[str]:
-        """Ask SQLite what is wrong with the file: pages, indexes, rows that refer to missing rows."""
+        """Return what SQLite finds wrong with the file: damaged pages or indexes, and rows that refer to missing rows.
+        An empty list: nothing."""
         try:
             pages = [row[0] for row in self.connection.execute("PRAGMA integrity_check(20)")]
             orphans = self.connection.execute("PRAGMA foreign_key_check").fetchmany(20)
@@ -186,7 +191,8 @@ class SqliteDatabase:
         return found + [f"row {row[1]} of {row[0]} names a row of {row[2]} that does not exist" for row in orphans]
 
     def foreign(self) -> list[str]:
-        """List where the tables differ from this program's, by SQLite's list of columns and indexes."""
+        """Return sentences about tables, columns, indexes and views in which the file differs from this program's
+        schema."""
         try:
             wanted, there = _own_shape(), _shape(self.connection)
         except sqlite3.Error as error:
@@ -196,7 +202,7 @@ class SqliteDatabase:
         ]
 
     def sealed(self) -> list[seals.Sealed]:
-        """Compare the checksums of rows, table by table."""
+        """Check the checksums and the number of rows of every table; return a result for each."""
         try:
             return list(seals.look(self.connection))
         except sqlite3.Error as error:
@@ -204,7 +210,8 @@ class SqliteDatabase:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Read inside from one state of the database, while others write. Use it only on a read-only connection."""
+        """Let all reads in the ``with`` block see one state of the database, while others write. Use it only on a
+        read-only connection."""
         self._execute("BEGIN")
         try:
             yield
@@ -213,7 +220,8 @@ class SqliteDatabase:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Run BEGIN IMMEDIATE … COMMIT; inside another one, a savepoint. Any exception undoes it."""
+        """Run the ``with`` block in BEGIN IMMEDIATE … COMMIT; within another transaction, in a savepoint. Any exception
+        undoes it."""
         with self._lock:
             begin, commit, undo = _verbs(self._depth)
             self._execute(begin)
@@ -261,7 +269,8 @@ class SqliteDatabase:
 
     @contextmanager
     def _room_for(self, rows: int) -> Iterator[None]:
-        """Use more memory for pages while many rows are written, because their ids are scattered over the indexes."""
+        """Use more memory for database pages in the ``with`` block if it writes many rows, because their ids are
+        scattered over the indexes."""
         if rows <= _MANY_ROWS:
             yield
             return
@@ -281,7 +290,8 @@ class SqliteDatabase:
             self.connection.close()
 
     def _execute(self, sql: str, params: Any = (), *, many: bool = False) -> tuple[list[Row], int]:
-        """Return the rows and the number changed; ``many``: once with each of the ``params``.
+        """Execute a statement; return its rows and the number of changed rows. With ``many``, execute it once with each
+        of the ``params``.
 
         All rows are read at once, because an open statement keeps its lock, and any step may meet a damaged page.
         """
@@ -292,14 +302,15 @@ class SqliteDatabase:
             raise _translated(error, self.path) from error
 
     def _try(self, sql: str) -> None:
-        """Run a statement that undoes; ignore its errors, because the error before it is the one to report."""
+        """Execute a statement that undoes a transaction; ignore its errors, because the error before it is the one to
+        report."""
         with contextlib.suppress(sqlite3.Error):
             self.connection.execute(sql)
 
 
 def named_in(path: Path) -> str | None:
-    """Return the database's id from a file, without changing the file; None if opening the file will report what is
-    wrong."""
+    """Return the database's id from a file, without changing the file; None if the file cannot be read, which opening
+    it will report."""
     with contextlib.suppress(sqlite3.Error), closing(sqlite3.connect(_read_only_uri(path), uri=True)) as connection:
         for (database_id,) in connection.execute(statements()["database_id"]):
             return str(database_id)
@@ -307,7 +318,8 @@ def named_in(path: Path) -> str | None:
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Return device and inode, which show whether another file has taken the name."""
+    """Return device and inode of the file, which show later if another file has taken its name; None if there is no
+    such file."""
     with contextlib.suppress(OSError):
         there = os.stat(path)  # noqa: PTH116 - a URI's path, too
         return there.st_dev, there.st_ino
@@ -315,13 +327,15 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 def fold_log(path: Path) -> None:
-    """Write a database's log into the database file, if both can be read and no other process has it open."""
+    """Write a database's write-ahead log into the database file; do nothing if they cannot be read, or another process
+    uses them."""
     with contextlib.suppress(sqlite3.Error), closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
 
 def _make_private(path: str) -> None:
-    """Make the file readable by its owner only; SQLite gives its companion files the same rights.
+    """Make the file accessible to its owner only, and create it if it is missing; SQLite gives its companion files the
+    same rights.
 
     An existing file is not opened: closing a database's file would release this process's locks on it.
     """
@@ -336,13 +350,14 @@ def _make_private(path: str) -> None:
 
 
 def _read_only_uri(path: str | Path) -> str:
-    """Make a read-only URI. Without a log the file is not in use, and "immutable" keeps SQLite from making one."""
+    """Return a read-only URI of the file. If there is no write-ahead log, the file is not in use, and "immutable" keeps
+    SQLite from making one."""
     wal = Path(f"{path}-wal")
     return f"{Path(path).absolute().as_uri()}?{'mode=ro' if wal.exists() else 'mode=ro&immutable=1'}"
 
 
 def _shape(connection: sqlite3.Connection) -> set[str]:
-    """List every table with its columns, every index with its table, and every view, in words."""
+    """Return phrases that name every table's columns, every index with its table, and every view."""
     listed = connection.execute("PRAGMA table_list").fetchall()
     ours = [(name, kind) for _, name, kind, *_ in listed if not name.startswith("sqlite_")]
     found = {f"the view {name}" for name, kind in ours if kind == "view"}
@@ -362,9 +377,9 @@ def _own_shape() -> frozenset[str]:
 
 
 def _scripts(version: int) -> list[Path]:
-    """List the scripts that bring a file of ``version`` (0: empty) up to date, in order.
+    """Return the scripts that bring a file of schema ``version`` (0: empty) up to date, in order.
 
-    The first four digits of a step's name are the version that it leads to.
+    The first four digits of a migration's file name are the version that it leads to.
     """
     if version == 0:
         return [_SQL / _SCHEMA]
@@ -379,7 +394,8 @@ def _verbs(depth: int) -> tuple[str, str, tuple[str, ...]]:
 
 
 def _run_script(connection: sqlite3.Connection, script: str) -> None:
-    """Run a script within the migration's transaction, which ``executescript`` would commit."""
+    """Execute a script's statements one by one within the migration's transaction, which ``executescript`` would
+    commit."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line

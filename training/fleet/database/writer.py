@@ -1,7 +1,7 @@
 """The queue's view of a database: named statements, transactions, and one writer that groups commits.
 
-The queue knows *transactions and named statements*, never a dialect; ``database.sqlite`` is the adapter. The writer
-owns the connection: calls that arrive together share a transaction, each in its own savepoint, and are answered
+The queue knows *transactions and named statements*, never an SQL dialect; ``database.sqlite`` is the adapter. The
+writer owns the connection: calls that arrive together share a transaction, each in its own savepoint. They are answered
 after the commit, so that "acknowledged" means "durable" at a fraction of one fsync per call.
 """
 
@@ -30,11 +30,11 @@ class DatabaseError(Exception):
 
 
 class OtherShape(DatabaseError):  # noqa: N818
-    """The database has other tables than this program needs."""
+    """The database has other tables than this program needs, or another schema version."""
 
 
 class DatabaseFull(DatabaseError):  # noqa: N818
-    """No space is left on the disk of the database; free some, nothing acknowledged was lost."""
+    """No space is left on the disk of the database. Nothing acknowledged was lost; free some space."""
 
 
 class DatabaseLost(DatabaseError):  # noqa: N818
@@ -42,18 +42,19 @@ class DatabaseLost(DatabaseError):  # noqa: N818
 
 
 class WriterClosed(DatabaseError):  # noqa: N818
-    """The receiver is shutting down; repeat the call in a moment."""
+    """The writer accepts no more calls, because the receiver is shutting down; repeat the call in a moment."""
 
 
 class _UndoneError(Exception):
-    """The only call in a transaction failed."""
+    """The only call in a transaction failed, so the transaction is undone."""
 
 
 class Database(Protocol):
     """The operations of a database adapter. Every method reads all rows of its statement before it returns."""
 
     def transaction(self) -> AbstractContextManager[None]:
-        """Open a transaction, durable when the outermost one ends; nested ones can be undone on their own."""
+        """Return a context manager for a transaction, which is durable when the outermost one ends. An inner one can be
+        undone alone."""
         ...
 
     def all(self, statement: str, **params: Any) -> list[Row]: ...
@@ -61,31 +62,31 @@ class Database(Protocol):
     def one(self, statement: str, **params: Any) -> Row | None: ...
 
     def number(self, statement: str, **params: Any) -> int:
-        """Return the one number that a statement finds; 0 where it finds none."""
+        """Return the one number that a statement finds; 0 if it finds none."""
         ...
 
     def run(self, statement: str, **params: Any) -> int:
-        """Execute and return the number of rows changed."""
+        """Execute a statement and return the number of changed rows."""
         ...
 
     def many(self, statement: str, params: Sequence[Mapping[str, Any]]) -> None:
-        """Execute once for each of these parameter sets."""
+        """Execute a statement once with each of these sets of parameters."""
         ...
 
     def add(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Add many rows to a table that numbers its rows, with these columns in order; other columns get their
+        """Add many rows with these columns, in order, to a table that numbers its rows; other columns get their
         defaults."""
         ...
 
     def version(self) -> int:
-        """Return a number that changes when another connection has written since this one last asked."""
+        """Return a number that changes when another connection commits a change."""
         ...
 
     def close(self) -> None: ...
 
 
 def id_of(database: Database) -> str:
-    """Return the id of this database; DatabaseError when it has none."""
+    """Return the id of this database; raise DatabaseError if it has none."""
     row = database.one("database_id")
     if row is None:
         raise DatabaseError(
@@ -97,7 +98,7 @@ def id_of(database: Database) -> str:
 
 @cache
 def statements() -> Mapping[str, str]:
-    """Load the named statements of ``sql/``, each without its comment."""
+    """Load the named statements in the folder ``sql``: the SQL text of each, by its name."""
     folder = Path(__file__).with_name("sql")
     texts = [(folder / name).read_text(encoding="utf-8") for name in _STATEMENTS]
     found: dict[str, str] = {}
@@ -107,7 +108,7 @@ def statements() -> Mapping[str, str]:
 
 
 def named(text: str) -> Iterator[tuple[str, str]]:
-    """Split a text into its statements, by name."""
+    """Yield the name and the SQL of each statement in the text of an SQL file."""
     for block in text.split("-- name: ")[1:]:
         heading, _, body = block.partition("\n")
         name, _, why = heading.partition(" — ")
@@ -116,7 +117,8 @@ def named(text: str) -> Iterator[tuple[str, str]]:
 
 
 class Writer:
-    """The thread that owns the database. Submit a call, get a future that ends when its commit is durable."""
+    """The thread that owns the database. :meth:`submit` takes a call and returns a future, which ends when the call's
+    commit is durable."""
 
     GROUP_MAX = 64  # calls in one transaction: the first waits for the work of the others
 
@@ -131,7 +133,8 @@ class Writer:
         self._thread.start()
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
-        """Run ``call`` on the writer's thread, in a savepoint of its own within a shared transaction."""
+        """Run ``call`` on the writer's thread, in a savepoint of its own within a shared transaction; return the future
+        of its result."""
         future: Future[T] = Future()
         with self._door:
             if not self._closed:
@@ -141,7 +144,7 @@ class Writer:
         return future
 
     def close(self) -> None:
-        """Finish the submitted calls, then end the thread."""
+        """Finish the submitted calls, then end the thread; later calls get WriterClosed."""
         with self._door:
             if not self._closed:
                 self._closed = True
@@ -190,7 +193,8 @@ class Writer:
     def _one(
         self, call: Callable[[], Any], future: Future[Any], *, alone: bool
     ) -> tuple[Future[Any], Any, BaseException | None]:
-        """Run a single call without a savepoint: if it fails, its whole transaction is undone."""
+        """Run one call of a group in a savepoint, or ``alone`` without: if that fails, the whole transaction is undone.
+        Return its future, result and error."""
         try:
             with nullcontext() if alone else self._database.transaction():
                 return future, call(), None

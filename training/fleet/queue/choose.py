@@ -26,7 +26,7 @@ from training.fleet.scheduling.schedule import Decline, Take
 from training.fleet.scheduling.threads import threads_for
 from training.printable import clock_time, left_to
 
-BEING_MADE = "which host trains what is being worked out; ask again in a moment"
+BEING_MADE = "the schedule of jobs and hosts is being computed; ask again in a moment"
 RETRY_S = 1.0  # at least, between two asks without news
 
 Rank = tuple[int, float, int]
@@ -217,8 +217,8 @@ class _Asking(QueuePart):
         return heads
 
     def _closed_gates(self) -> dict[int, list[tuple[str, float]]]:
-        """Map each class to the hosts that some of its jobs avoid for now, each with the time when the first of these
-        jobs stops avoiding it."""
+        """Map each class to the hosts that some of its jobs avoid for now, each with the time when the first such job
+        may return there."""
         gates: dict[int, list[tuple[str, float]]] = {}
         for row in self._db.all("gates", now=self._now):
             gates.setdefault(row["class_id"], []).append((row["avoid_host"], row["until"]))

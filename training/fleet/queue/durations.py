@@ -23,7 +23,7 @@ _NOT_CALIBRATED = Calibrations()
 
 @dataclass(slots=True)
 class OfKind:
-    """What the completed attempts of a kind of job have in common: an example, their number, and the most memory
+    """The completed attempts of a kind of job, summed up: the newest one's job dict, their number, and the most memory
     used."""
 
     job: str  # the newest's job dict, as JSON, without what names it

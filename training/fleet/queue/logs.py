@@ -15,7 +15,7 @@ from training.fleet.database.writer import Database, Row
 
 
 class Gone(StrEnum):
-    """The reason why lines are not kept."""
+    """The reason why output lines are not kept."""
 
     SIZE = "size"  # the attempt printed more than is kept
     AGE = "age"

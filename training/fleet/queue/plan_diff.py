@@ -82,7 +82,7 @@ class Foreseen(NamedTuple):
 
     @property
     def needs(self) -> Needs:
-        """Return what the job will ask of a host, including the memory with which its earlier attempts ran out."""
+        """Return the job's requirements under the plan, including more memory than its earlier attempts ran out of."""
         return Needs.of(self.spec) if self.job is None else replace(self.job, spec=dict(self.spec)).needs
 
 

@@ -1,9 +1,9 @@
-"""The write of a plan's jobs in parts, each in a transaction of its own, so that other calls need not wait for all of
-them.
+"""The write of a plan's jobs in parts, each in a transaction of its own, so that other calls wait only for one part.
 
 A new job carries the edition of the plan that brings it, and none is granted before that edition is in force. The last
-part moves the edition. If a crash or a full disk interrupts a write, the old plan stays in force. The next write, at
-the latest the one at the next start, finishes it, or cancels the new jobs that its own plan does not name.
+part moves the edition. If a crash or a full disk interrupts a write, the old plan stays in force. The next write comes
+at the next start at the latest. It finishes the interrupted one, or cancels the new jobs that its own plan does not
+name.
 """
 
 from __future__ import annotations
@@ -131,7 +131,8 @@ class PlanWrite:
         return found, {**columns_of(spec), "seq": row["seq"], "spec": text, "class_id": class_id}
 
     def _class_of(self, spec: Mapping[str, Any], ram_above_gib: float = 0.0, vram_above_gib: float = 0.0) -> int:
-        """Return the number of a job's class; the class includes the memory with which earlier attempts ran out."""
+        """Return the number of a job's class; its needs include more memory than earlier attempts ran out of
+        (``ram_above_gib``, ``vram_above_gib``)."""
         like = class_key(spec), ram_above_gib, vram_above_gib
         if like not in self._class_ids:
             needs = replace(Needs.of(spec), ram_above_gib=ram_above_gib, vram_above_gib=vram_above_gib)

@@ -40,14 +40,14 @@ def most_at_once(host: Host) -> int:
 
 
 def uses_gpu(needs: Needs, host: Host) -> bool:
-    """Return True if such a job trains on a GPU of this host; a GPU too small for it does not count."""
+    """Return True if a job with these needs trains on a GPU of this host; a GPU too small for it does not count."""
     if not host.cuda or host.vram_total_gib < needs.min_vram_gib:
         return False
     return needs.require_cuda or needs.prefer_cuda or needs.min_vram_gib > 0 or family_of(needs.model).cuda
 
 
 def demand(needs: Needs, host: Host) -> Booking:
-    """Return what such a job would be booked for on this host, without choosing the GPU."""
+    """Return what a job with these needs books on this host; the result does not name the GPU."""
     whole = max(1, host.cores)
     cores = min(max(1, needs.min_cores, needs.threads or 0), whole)
     ram = _asked(needs.peak.ram_gib, needs.min_ram_gib, _ram_share(cores, host))
@@ -60,7 +60,8 @@ def demand(needs: Needs, host: Host) -> Booking:
 
 
 def _ram_share(cores: int, host: Host) -> float:
-    """Return an equal share of the remaining memory, by the remaining slots, or by cores."""
+    """Return a job's equal share of the remaining memory in GiB: divided by the free slots, or without declared slots,
+    by the free cores."""
     room = host.room
     left, free = (host.ram_available_gib, host.cores) if room is None else (room.ram_gib, room.cores)
     jobs = 0 if room is None else room.jobs
@@ -73,7 +74,8 @@ def _asked(peak: float | None, least: float, share: float) -> float:
 
 
 def beside(host: Host, held: Iterable[HeldAttempt]) -> Host:
-    """Return the host with its ``room``: the cores and memory that the attempts in ``held`` leave free."""
+    """Return the host with ``room`` set to the cores and memory that the attempts in ``held`` leave; without attempts,
+    ``room`` is None."""
     live = list(held)
     if not live:
         return host if host.room is None else replace(host, room=None)
@@ -90,7 +92,7 @@ def beside(host: Host, held: Iterable[HeldAttempt]) -> Host:
 
 
 def afterwards(host: Host) -> Host:
-    """Return the host as it will be when its own attempts have ended, while other programs still hold their present
+    """Return the host as it will be when its own attempts have ended, while other programs still use their present
     memory."""
     room = host.room
     if room is None:
@@ -101,13 +103,14 @@ def afterwards(host: Host) -> Host:
 
 
 def _left(free: float, total: float, booked: list[tuple[float, float]]) -> float:
-    """Return the memory that stays free when each booking (its most, its present use) uses its most."""
+    """Return the memory that stays free when each attempt in ``booked`` (pairs: its booking, its present use) uses all
+    that it booked."""
     coming = sum(max(0.0, most - used) for most, used in booked)
     return max(0.0, min(total - sum(most for most, _ in booked), free - coming))
 
 
 def lacks_room(needs: Needs, host: Host) -> str | None:
-    """Return why a job has no room beside what trains on this host, or ``None``."""
+    """Return why a job has no room beside the attempts that train on this host; None if it has room."""
     room = host.room
     if room is None:
         return None
@@ -128,7 +131,8 @@ def _cores(count: int) -> str:
 
 
 def _gpu_for(needs: Needs, wanted: Booking, host: Host) -> int | None:
-    """Choose a GPU with room: the one with the fewest attempts; among several, the one with the most memory left."""
+    """Return the number of the GPU to book: among those with room, one with the fewest attempts, then the most memory
+    left. Return None if none has room."""
     found = [
         (left.jobs, -left.gib, n)
         for n, left in enumerate(_lefts(host))
@@ -138,10 +142,11 @@ def _gpu_for(needs: Needs, wanted: Booking, host: Host) -> int | None:
 
 
 def book(needs: Needs, host: Host, threads: int = 1) -> Booking:
-    """Book a job that fits, with at least so many threads.
+    """Return the booking of a job that fits, with ``threads`` cores if so many are free, and at least the cores that it
+    needs.
 
-    Its worker checks again before the start. The booked amount must be free, or, if less was left, nearly that: a job
-    that shares with no other may use what is there. The plan's minimum must be free in any case.
+    Its worker checks the memory again before the start. The booked amount must be free, or if less was left, nine
+    tenths of what was left. The plan's minimum must be free in any case.
     """
     wanted = demand(needs, host)
     cores = min(max(wanted.cores, threads), max(wanted.cores, free_cores(host)))
@@ -156,7 +161,7 @@ def book(needs: Needs, host: Host, threads: int = 1) -> Booking:
 
 
 def _lefts(host: Host) -> tuple[Left, ...]:
-    """Return the free part of each GPU. For a GPU without our attempts, all its free memory counts."""
+    """Return the free part of each GPU. On a GPU without attempts of the fleet, all memory that is free now counts."""
     if host.room is None:
         return tuple(Left(gpu.free_gib, 0) for gpu in host.gpus)
     pairs = zip(host.gpus, host.room.gpus, strict=True)
@@ -164,8 +169,8 @@ def _lefts(host: Host) -> tuple[Left, ...]:
 
 
 def takes_back(booked: Booking, host: Host, held: Iterable[HeldAttempt]) -> bool:
-    """Return True if the host still has room, beside the attempts in ``held``, for a lost attempt that continued
-    there."""
+    """Return True if the host has room, beside the attempts in ``held``, for the booking of a lost attempt that
+    continued there."""
     all_of_it = [booked, *(each.booking for each in held)]
     if len(all_of_it) == 1:
         return True
@@ -179,12 +184,13 @@ def takes_back(booked: Booking, host: Host, held: Iterable[HeldAttempt]) -> bool
 
 
 def free_cores(host: Host) -> int:
-    """Return how many cores are not booked."""
+    """Return how many of the host's cores are not booked, at least 1."""
     return max(1, host.cores if host.room is None else host.room.cores)
 
 
 def at_once(needs: Needs, host: Host) -> tuple[bool, int]:
-    """Return whether jobs with these needs train on the host's GPUs, and how many of them the host trains at once."""
+    """Return whether jobs with these needs train on the host's GPUs, and how many of them the host can train at once,
+    at least 1."""
     wanted, gpu = demand(needs, host), uses_gpu(needs, host)
     counts = [most_at_once(host), max(host.cores, host.slots or 0) // wanted.cores]
     if wanted.ram_gib > 0:
@@ -195,9 +201,9 @@ def at_once(needs: Needs, host: Host) -> tuple[bool, int]:
 
 
 def goes_before(needs: Needs, waiting: Needs, host: Host) -> bool:
-    """Return True if a job may begin here although a better-ranked job waits for room.
+    """Return True if a job may begin here although a better-ranked job (``waiting``) waits for room.
 
-    It may if the waiting job does not need what it takes; it must leave room, and must use no GPU.
+    That is so if the room is large enough for both jobs, and the job uses no GPU.
     """
     room = host.room
     if room is None:

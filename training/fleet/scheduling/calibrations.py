@@ -1,4 +1,4 @@
-"""Compare the hosts' own measurements of their speed. Pure."""
+"""A comparison of the speeds that hosts measured themselves (calibrations). Pure."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _FASTER_MOST = 1_000.0  # the fastest host, than the middle one
 
 
 def middle(values: Iterable[float]) -> float:
-    """Return the median of at least one value; of an even number of values, the lower middle one."""
+    """Return the median of at least one value; of an even number of values, the lower of the two middle ones."""
     ordered = sorted(values)
     return ordered[(len(ordered) - 1) // 2]
 
 
 def calibrated(calibration: object) -> Mapping[str, float]:
-    """Read a host's calibration: its speed at each kind of work, in a form that can be compared with other hosts.
+    """Return a host's speed at each sort of work from its calibration, in a form that can be compared with other hosts.
 
     ``MIXED`` is for trainers that do not say what bounds them: the geometric mean of matrices and steps. If the host
-    has a GPU, the GPU's speed counts. Invalid values count as not measured.
+    has a faster GPU, the GPU's speed counts. Invalid values count as not measured.
     """
     if not isinstance(calibration, Mapping):
         return {}
@@ -38,9 +38,10 @@ def calibrated(calibration: object) -> Mapping[str, float]:
 
 
 class Calibrations:
-    """All hosts' calibrations: how many times slower each host is than the fastest, by kind of work.
+    """All hosts' calibrations: how many times slower each host is than the fastest, by sort of work.
 
-    ``bound_by`` returns which sort bounds a family, as its trainer declares. The object is immutable.
+    ``bound_by`` maps a family of models to the sort of work that bounds it, as its trainer declares. The object is
+    immutable.
     """
 
     def __init__(
@@ -61,7 +62,8 @@ class Calibrations:
     def slower(self, host: str, family: str) -> float:
         """Return the logarithm of how many times longer this host takes for a family's jobs than the fastest host.
 
-        A host without a measurement of that sort of work counts as the median host.
+        A host without a measurement of that sort of work counts as the median host; if no host has one, the result is
+        0.
         """
         of_sort = self._slower.get(self._bound_by.get(family, MIXED)) or self._slower.get(MIXED, {})
         if host in of_sort or not of_sort:
@@ -69,7 +71,7 @@ class Calibrations:
         return sorted(of_sort.values())[len(of_sort) // 2]
 
     def differ(self, host: str) -> tuple[float, float]:
-        """Return how uncertain the logarithm of a host's time stays after calibration, as two variances.
+        """Return two variances: how uncertain the logarithm of a host's time stays after calibration.
 
         The first is common to all families, the second belongs to a single family.
         """

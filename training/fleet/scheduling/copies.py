@@ -2,10 +2,10 @@
 
 A worker's identity is stored on its disk, so a copy of the disk has the same identity; a session is one run of one
 worker. The sessions that use a host id, and their order, do not distinguish a copy from a restart, because messages may
-be late. An echo does. Every answer carries the token of the present *round*, and a request that returns the token was
-sent after the round began. A round begins when a message of each of its sessions has arrived. So a session that echoes
-the token was alive before and after the round's beginning, and two such sessions were alive at once
-(docs/decisions/0011).
+be late. An echo does. Every reply carries the token of the present *round*, and a request that returns the token was
+sent after the round began. A new round begins whenever a new session is seen, so each session of a round has sent a
+message before. So a session that echoes the token was alive before and after the round's beginning, and two such
+sessions were alive at once (docs/decisions/0011).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ORDERED_SESSION = re.compile(r"\d{10}-")  # such ids sort by the order of the w
 
 
 def older(session: str | None, known: str | None) -> bool:
-    """Return True when ``session`` began before ``known``, as far as their ids show."""
+    """Return True if ``session`` began before ``known``, as far as their ids show."""
     if not session or not known or session == known:
         return False
     ordered = _ORDERED_SESSION.match(session) and _ORDERED_SESSION.match(known)
@@ -27,7 +27,7 @@ def older(session: str | None, known: str | None) -> bool:
 
 
 def sentence(host: str) -> str:
-    """Explain to an operator what happened to this host, with the remedy."""
+    """Return the sentence which tells an operator that two machines use this host's identity, and the remedy."""
     return (
         f"two machines ask as {host}, one with a copy of the other's disk, and neither gets new work: on the copy "
         f"stop the worker, run it once with --new-identity, and start it with its own --host-id; {host} resumes when "
@@ -36,7 +36,7 @@ def sentence(host: str) -> str:
 
 
 class Standing(StrEnum):
-    """The receiver's judgement of a session that asks for work."""
+    """The receiver's judgement of a session that claims a job."""
 
     OWN = "own"  # the current session of this host
     NEW = "new"  # the current session from now on; the one before has ended
@@ -46,7 +46,8 @@ class Standing(StrEnum):
 
 @dataclass
 class SessionLine:
-    """The sessions of one installation, as seen in its requests. Times are the receiver's monotonic clock."""
+    """The sessions of one installation, as its requests show them. Times are those of the receiver's monotonic
+    clock."""
 
     current: str
     round: str
@@ -58,9 +59,10 @@ class SessionLine:
     def ask(
         self, session: str, echo: str | None, now: float, *, lease_s: float, may_be_silent: bool, new_round: str
     ) -> Standing:
-        """Judge ``session``, which sends a claim now.
+        """Judge ``session``, which sends a claim now, and return its standing.
 
-        ``may_be_silent``: whether silence may count against a session now.
+        ``may_be_silent`` says whether silence may count against other sessions now. ``new_round`` is the token for the
+        next round.
         """
         seen = session in self.heard
         self._hear(session, now)
@@ -83,8 +85,8 @@ class SessionLine:
         return self._compare(Standing.EARLIER)
 
     def heartbeat(self, session: str | None, echo: str | None, now: float) -> None:
-        """Count a heartbeat of ``session``: it proves that the session lives, like a claim, but does not make it the
-        newest."""
+        """Count a heartbeat of ``session``: it proves that the session lives, like a claim, but does not make the
+        session the current one."""
         if session is None or session not in self.heard:
             return
         self._hear(session, now)
@@ -93,11 +95,11 @@ class SessionLine:
             self.copied = self.copied or self._both_live()
 
     def lose(self, session: str | None, claim_id: str) -> None:
-        """Note a claim that was ended because ``session`` seemed to be over."""
+        """Record that a claim was ended because ``session`` seemed to be over."""
         self.taken = [*self.taken, (session or "", claim_id)][-SESSIONS_KEPT:]
 
     def lost(self) -> list[str]:
-        """List the claims that were ended in this way although their sessions are alive."""
+        """Return the recorded claims (:meth:`lose`) whose sessions are alive after all."""
         return [claim_id for session, claim_id in self.taken if session in self.alive]
 
     def _compare(self, otherwise: Standing) -> Standing:

@@ -1,4 +1,4 @@
-"""The time that a job takes on a host, learned from what attempts took. Pure.
+"""Predictions of how long a job takes on a host, learned from the durations of attempts. Pure.
 
 The logarithm of the seconds is fitted a family at a time: the host's time for the family, and a power of each of the
 job's sizes (its numeric hyperparameters), jointly, by ridge regression in closed form (:class:`_Fit`). A host's time is
@@ -67,7 +67,8 @@ Attempts = dict[str, deque[_Attempt]]  # of a family: host → the newest
 
 @dataclass
 class Speeds:
-    """All that the receiver knows about durations."""
+    """All that the receiver knows about durations: the newest attempts of each family on each host, and the hosts'
+    calibrations."""
 
     calibrations: Calibrations = field(default_factory=Calibrations, compare=False)  # first guesses
     attempts: dict[str, Attempts] = field(default_factory=dict)
@@ -76,9 +77,10 @@ class Speeds:
     _hosts: _HostEffects | None = field(default=None, init=False, compare=False, repr=False)
 
     def learn(self, work: Workload, on: str, seconds: float, unsure: float = 0.0) -> None:
-        """Add the duration of an attempt to what is known. A negative or infinite duration, or NaN, is ignored.
+        """Add the duration of an attempt of this workload on the host ``on``. A negative or infinite duration, or NaN,
+        is ignored.
 
-        ``unsure`` is the variance of the logarithm of the duration, if that is an estimate because the training is
+        ``unsure`` is the variance of the duration's logarithm, if the duration is an estimate because the training is
         still running.
         """
         if not math.isfinite(seconds) or seconds < 0:
@@ -89,21 +91,23 @@ class Speeds:
         self._hosts = None
 
     def expect(self, works: Sequence[Workload]) -> None:
-        """Note the median sizes of waiting jobs whose family was never trained. The first guess for such a family
-        applies at these sizes."""
+        """Store the median sizes of those of these workloads whose family was never trained. The first guess for such a
+        family applies at these sizes."""
         for family in {work.family for work in works} - self.attempts.keys() - self.awaited.keys():
             self.awaited[family] = _middles(work for work in works if work.family == family)
             self._fits.pop(family, None)
 
     def word_of(self, work: Workload, on: str, elapsed_s: float, progress: Mapping[str, Any] | None) -> Word | None:
-        """Return a live attempt's own estimate of its duration; None if the prediction for its kind is more certain."""
+        """Return a live attempt's own estimate of its duration; None if it has none, or if the prediction for its kind
+        is more certain."""
         done, left_s = (own_word(progress, elapsed_s) if progress else None) or (0.0, 0.0)
         if done < _WORD_LEAST or word_variance(done) >= self.predict(work, on).spread ** 2:
             return None
         return Word(work, on, elapsed_s + left_s, done)
 
     def with_words(self, words: Sequence[Word]) -> Speeds:
-        """Return these durations together with live attempts' own estimates, which are not learned permanently."""
+        """Return a copy that also contains live attempts' own estimates (``words``), which are not learned
+        permanently."""
         if not words:
             return self
         heard = Speeds(self.calibrations, dict(self.attempts), self.awaited)
@@ -123,8 +127,7 @@ class Speeds:
         return any(host in hosts for hosts in self.attempts.values())
 
     def slower_than_measured(self) -> dict[str, float]:
-        """For each host, return the factor by which jobs take longer than its calibration predicts, relative to other
-        hosts.
+        """Map each host to the factor by which jobs take longer than its calibration predicts, relative to other hosts.
 
         Only hosts with a calibration and completed jobs are compared, if there are at least two.
         """
@@ -155,7 +158,7 @@ class Speeds:
 
 @dataclass(slots=True)
 class _Cell:
-    """The attempts with exactly the same settings on one host."""
+    """The attempts with exactly the same settings on one host, as one row of the fit."""
 
     host: str
     row: Sequence[float]  # 1, the sizes beside their centres, and the logarithm of the seconds, calibration taken off
@@ -167,8 +170,8 @@ class _Cell:
 
 
 class _Fit:
-    """The fit for one family: each host's time, and the powers of sizes. The calibrated speeds are subtracted before
-    the fit."""
+    """The fit for one family of models: each host's time, and the powers of sizes. The calibrated speeds are subtracted
+    before the fit."""
 
     def __init__(
         self, family: str, attempts: Attempts, calibrations: Calibrations, awaited: Mapping[str, float]
@@ -193,7 +196,7 @@ class _Fit:
         return [1.0, *(sizes.get(name, centre) - centre for name, centre in self._centres.items())]
 
     def _take_in(self, host: str, newest: Sequence[_Attempt]) -> float:
-        """Make the cells of a host. Return the variance that a surprising newest attempt adds to the host's
+        """Add a host's attempts to the cells. Return the variance that a surprising newest attempt adds to the host's
         predictions.
 
         The variance is 0 unless the newest attempt took a very different time than others with the same settings.
@@ -214,7 +217,7 @@ class _Fit:
         return error / 2 if error > _SURPRISE * (self._noise + newest_one.unsure) else 0.0
 
     def _solve(self) -> None:
-        """Solve the normal equations, after the hosts' own times were eliminated."""
+        """Solve the normal equations, after eliminating the hosts' own times."""
         priors = [_BASE, *(_power(name) for name in self._centres)]
         count = range(len(priors))
         normal = [[0.0] * len(priors) + [mean / variance] for mean, variance in priors]
@@ -239,7 +242,7 @@ class _Fit:
             self._prior[host] = max(sum(self._calibrations.differ(host)), mean**2)
 
     def _weigh(self) -> None:
-        """Weight each cell by its residual from the fit; the residuals also show how much kinds differ."""
+        """Weight each cell by its residual from the fit; from the residuals, also estimate how much kinds differ."""
         squares = _KNOWN_N * _UNLIKE
         for cell in self._cells.values():
             *sizes, log_s = cell.row
@@ -264,8 +267,8 @@ class _Fit:
     def _everywhere(self, work: Workload) -> tuple[list[float], float, float, float]:
         """Return the parts of a prediction that are the same on every host.
 
-        These parts are the sizes, the logarithm of the seconds, its variance, and the part of that logarithm that the
-        kind adds.
+        These are the sizes, the logarithm of the seconds, its variance, and the part of that logarithm that the kind
+        adds.
         """
         if work not in self._known:
             # What is far away is not shrunk.
@@ -304,7 +307,8 @@ class _Fit:
 
 
 class _HostEffects:
-    """A comparison of hosts over all families. It predicts a host's time for a family that the host never trained."""
+    """A comparison of hosts over all families of models, which predicts a host's time for a family that the host never
+    trained."""
 
     def __init__(self, fits: Mapping[str, _Fit], calibrations: Calibrations) -> None:
         self._differ = calibrations.differ
@@ -329,9 +333,10 @@ class _HostEffects:
                 )
 
     def expected(self, family: str, host: str) -> tuple[float, float, float]:
-        """Return the expected logarithm of a family's seconds on a host that never trained it.
+        """Return the expected logarithm of a family's seconds on a host that never trained the family, and two
+        variances.
 
-        Also return two variances: that of the family on every host, and that of this host.
+        The first variance is that of the family on every host, the second that of this host.
         """
         differ, pair = self._differ(host)
         level, everywhere = self._families.get(family, _BASE)
@@ -349,14 +354,14 @@ def _middles(works: Iterable[Workload]) -> dict[str, float]:
 
 
 def _power(name: str) -> tuple[float, float]:
-    """Return the exponent of a size that is expected before any attempt, and the variance of that exponent."""
+    """Return the exponent of a size that is expected before any attempt, and the variance of this exponent."""
     linear = any(word in name.lower() for word in _LINEAR) and "batch" not in name.lower()
     return _LINEAR_POWER if linear else _POWER
 
 
 def _noise(attempts: Attempts) -> float:
     """Estimate the variance between equal attempts on a host from the differences between successive ones. A single
-    surprise changes little."""
+    surprising attempt changes little."""
     steps = []
     for newest in attempts.values():
         last: dict[Workload, float] = {}
@@ -370,7 +375,8 @@ def _noise(attempts: Attempts) -> float:
 
 
 def _shrunk(told: Iterable[tuple[float, float]], mean: float, variance: float) -> tuple[float, float]:
-    """Return the weighted mean of values with variances, shrunk towards an expected value, and its variance."""
+    """Return the weighted mean of values, each with its variance, shrunk towards the expected ``mean``; and the
+    variance of the result."""
     precision, total = 1.0 / variance, mean / variance
     for value, unsure in told:
         precision += 1.0 / unsure

@@ -1,4 +1,4 @@
-"""Describe a reload's edits: which keys of which job, host or trainer changed, and from when each edit holds. Pure.
+"""The edits that a reload finds: which keys of which job, host or trainer changed, and from when each edit holds. Pure.
 
 A grant uses the newest plan, and an attempt keeps what it was granted. So an edit holds for grants after the reload.
 Only names change everywhere at once, because no training depends on them.
@@ -43,7 +43,7 @@ class EditKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A change that a reload found."""
+    """A change of a job, host, trainer or channel that a reload found, and from when it holds."""
 
     kind: EditKind
     name: str  # of the job, host, trainer or channel, as the plan has it now
@@ -55,7 +55,7 @@ class Edit:
 
 
 class JobEdit(StrEnum):
-    """The change that a reload makes to one job of the plan."""
+    """The outcome of a reload for one job of the plan."""
 
     INSERTED = "inserted"
     UPDATED = "updated"
@@ -64,7 +64,7 @@ class JobEdit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobChange:
-    """A reload's effect on one job of the plan: what it does, and what it says."""
+    """The effect of a reload on one job of the plan: its outcome, and the edits to show."""
 
     outcome: JobEdit
     edits: tuple[Edit, ...] = ()
@@ -73,8 +73,8 @@ class JobChange:
 
 
 def change(job: Job | None, spec: Table, *, same: bool) -> JobChange:
-    """Decide what a plan with this ``spec`` changes about ``job`` (None: a new job). ``same``: the job's text is
-    unchanged."""
+    """Return what a plan with this ``spec`` changes about ``job`` (None: a new job). ``same``: the job's name and text
+    are unchanged."""
     if job is None:
         return JobChange(JobEdit.INSERTED)
     edits = [] if same else job_edits(job, spec)
@@ -87,7 +87,8 @@ def change(job: Job | None, spec: Table, *, same: bool) -> JobChange:
 
 
 def job_edits(job: Job, spec: Table) -> list[Edit]:
-    """List how ``spec``, from the present plan, differs from ``job``."""
+    """Return the edits by which ``spec``, from the new plan, differs from ``job``: a new name, and other changed
+    keys."""
     name, found = str(spec.get("name") or job.job_id), []
     if name != job.name:
         found.append(Edit(EditKind.RENAME, name, "at once", job_id=job.job_id, was=job.name))
@@ -107,7 +108,7 @@ def _holds(job: Job) -> str:
 
 
 def revival(job: Job, name: str) -> Edit:
-    """Describe a ``job`` that had left the plan and is in it again."""
+    """Return the edit for a ``job`` that had left the plan and is in it again."""
     if job.status in (JobStatus.FAILED, JobStatus.CANCELLED):
         holds = f"it stays {job.status} ({job.ended_by}): requeue it"
         return Edit(EditKind.REVIVED, name, holds, job_id=job.job_id, since=job.finished_at)
@@ -116,15 +117,16 @@ def revival(job: Job, name: str) -> Edit:
 
 
 def standing(job: Job) -> Edit:
-    """Describe a job of the plan that an operator cancelled: no reload brings it back."""
+    """Return the edit for a job of the plan that an operator cancelled, and that no reload brings back."""
     holds = f"it stays cancelled ({job.ended_by}): requeue it, or take it out of the plan"
     return Edit(EditKind.STANDS, job.name, holds, job_id=job.job_id, since=job.finished_at)
 
 
 def leaving(job: Job, named: Mapping[str, Table]) -> Edit:
-    """Describe a ``job`` that left the plan; its status stays as it is. ``named`` has the plan's jobs by name.
+    """Return the edit for a ``job`` that left the plan; its status stays as it is. ``named`` maps names to the plan's
+    jobs.
 
-    If another job has its name now, the result lists the fields of the id in which the two jobs differ.
+    If another job has its name now, the edit lists the fields of the id in which the two jobs differ.
     """
     if job.status in LIVE:
         holds = f"attempt {job.attempt} on {job.worker_hostname} continues"
@@ -140,7 +142,8 @@ def leaving(job: Job, named: Mapping[str, Table]) -> Edit:
 
 
 def host_edits(before: Mapping[str, Table], after: Mapping[str, Table], held: Mapping[str, list[str]]) -> list[Edit]:
-    """List the edits of hosts. ``held`` says which jobs train where; host names are compared without case."""
+    """Return the edits of hosts. ``held`` maps each host to the jobs that train there; its names are compared without
+    case."""
     found, trains = [], {host.casefold(): jobs for host, jobs in held.items()}
     for name in sorted(before.keys() | after.keys()):
         keys = tuple(key for key in changed(before.get(name, {}), after.get(name, {})) if key != "name")
@@ -152,7 +155,7 @@ def host_edits(before: Mapping[str, Table], after: Mapping[str, Table], held: Ma
 
 
 def trainer_edits(before: Mapping[str, Table], after: Mapping[str, Table]) -> list[Edit]:
-    """List the edits of custom trainers in the old and the new plan."""
+    """Return the edits of the custom trainers that are in both the old and the new plan."""
     found = []
     for name in sorted(before.keys() & after.keys()):
         keys = changed(before[name], after[name])
@@ -163,7 +166,7 @@ def trainer_edits(before: Mapping[str, Table], after: Mapping[str, Table]) -> li
 
 
 def channel_edits(before: Mapping[str, str], after: Mapping[str, str]) -> list[Edit]:
-    """List the edits of notice channels; a channel is compared only by its table's digest."""
+    """Return the edits of notice channels; of each channel only a digest of its table is compared."""
     new, gone = "new, and reports what happens from then on", "gone, and what it has not sent is forgotten"
     return [
         Edit(EditKind.CHANNEL, name, new if name not in before else "from its next message" if name in after else gone)
@@ -173,7 +176,8 @@ def channel_edits(before: Mapping[str, str], after: Mapping[str, str]) -> list[E
 
 
 def changed(before: Table, after: Table) -> tuple[str, ...]:
-    """List the keys whose values differ; an empty value counts as absent. Tables are compared one level deep."""
+    """Return the keys whose values differ; an empty value counts as absent. Of tables within a table, the differing
+    keys are returned."""
     found: list[str] = []
     for key in sorted(before.keys() | after.keys()):
         was, now = before.get(key), after.get(key)
@@ -192,7 +196,7 @@ def _says(value: object) -> bool:
 
 
 def sentence(edit: Table) -> str:
-    """Write an edit, a table of its members, for people."""
+    """Return an edit (a table of its members) as a sentence for people."""
     name, holds, keys = edit.get("name"), edit.get("holds"), edit.get("keys") or ()
     what = ", ".join(map(str, keys))
     match edit.get("kind"):
@@ -213,12 +217,12 @@ def sentence(edit: Table) -> str:
 
 
 def counts(answer: Table) -> str:
-    """Write the counts of a reload's answer for people: "2 new, 1 edited"."""
+    """Return the counts of a reload's reply as words for people: "2 new, 1 edited"."""
     return ", ".join(f"{answer[key]} {word}" for key, word in _COUNTS.items() if answer.get(key)) or "none"
 
 
 def first(edits: Iterable[Edit], most: int = LISTED_MAX) -> list[Edit]:
-    """Choose the edits to show in an answer: first renames, then edits that need an operator, then jobs that left the
-    plan."""
+    """Return the first ``most`` edits in the order of :class:`EditKind`: renames, then edits that need an operator,
+    jobs that left, other edits."""
     order = list(EditKind)
     return sorted(edits, key=lambda edit: order.index(edit.kind))[:most]

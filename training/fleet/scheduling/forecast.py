@@ -1,9 +1,9 @@
-"""The forecast: which host trains which job when, and when all is done. Pure.
+"""The forecast: which host will train which job when, and when all jobs are done. Pure.
 
-The schedule is simulated once with expected times, which gives each job its host and time. The interval comes from the
-uncertainty of times. Independent errors of attempts cancel out in a long plan; errors that a family's jobs share, on
-one host or on all, do not. Other hosts take over work from a host that turns out slow. So the error of the end is that
-of all work together, or that of the longest job if that is larger.
+The schedule is simulated once with expected durations, which gives each job its host and time. The interval comes from
+the uncertainty of durations. Independent errors of attempts cancel out in a long plan; errors that a family's jobs
+share, on one host or on all, do not. Other hosts take over work from a host that turns out slow. So the error of the
+end is that of all work together, or that of the longest job if that is larger.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class WaitingKind:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """A job's time on a slot. Seconds from now; four of five such jobs end between ``low_s`` and ``high_s``."""
+    """A job's forecast time on a slot. Times are seconds from now; four of five such jobs end between ``low_s`` and
+    ``high_s``."""
 
     job: str
     host: str
@@ -46,7 +47,7 @@ class Stay:
 
 @dataclass(frozen=True, slots=True)
 class HostWait:
-    """A host that is idle from ``at_s`` on, because another host will have this job done sooner."""
+    """A host that will be idle from ``at_s`` on, because another host will have this job done sooner."""
 
     host: str
     at_s: float
@@ -56,7 +57,8 @@ class HostWait:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """A forecast: each job that fits a host, in the order of begins; ``nowhere`` has the jobs that fit none."""
+    """A forecast: the stay of each job that fits a host, in the order in which they begin; ``nowhere`` has the jobs
+    that fit none."""
 
     stays: tuple[Stay, ...]
     end_s: float  # when all is done; four of five plans are between …
@@ -67,8 +69,8 @@ class Forecast:
 
 
 def forecast(works: Sequence[WaitingKind], slots: Sequence[Slot], *, first_come: bool = False) -> Forecast:
-    """Simulate the schedule; with ``first_come``, the first of ``works`` of the highest priority goes to the first host
-    that asks."""
+    """Simulate the schedule and return the forecast. With ``first_come``, jobs go to hosts in the order of ``works``
+    and priority instead, as hosts become free."""
     free = [slot.ready_s for slot in slots]
     loads, all_work, longest, stays, last = [_Load() for _ in slots], _Load(), 0.0, list[Stay](), dict[int, Stay]()
     for n, slot in enumerate(slots):
@@ -100,7 +102,7 @@ def forecast(works: Sequence[WaitingKind], slots: Sequence[Slot], *, first_come:
 
 
 def _in_turn(works: Sequence[WaitingKind], slots: Sequence[Slot], _: Sequence[float]) -> Iterator[tuple[int, int]]:
-    """Yield each job's kind and slot, in the order of the schedule."""
+    """Yield for each job the index of its kind and of its slot, in the order of the schedule."""
     known = {work.kind.key: k for k, work in enumerate(works)}
     for n, shares in enumerate(schedule([work.kind for work in works], slots).shares):
         for share in shares:
@@ -110,7 +112,8 @@ def _in_turn(works: Sequence[WaitingKind], slots: Sequence[Slot], _: Sequence[fl
 def _first_come(
     works: Sequence[WaitingKind], slots: Sequence[Slot], free: Sequence[float]
 ) -> Iterator[tuple[int, int]]:
-    """Yield each job's kind and slot: the slot that becomes free next takes the first job that fits."""
+    """Yield for each job the index of its kind and of its slot: the slot that becomes free next takes the first job
+    that fits."""
     order = sorted(range(len(works)), key=lambda k: -works[k].kind.priority)
     left = [len(work.jobs) for work in works]
     asks = [(at, n) for n, at in enumerate(free)]
@@ -125,7 +128,7 @@ def _first_come(
 
 
 def _time_on(slot: Slot, kind: JobKind) -> float:
-    """Return the seconds that a job of this kind takes on a slot; infinity where the slot cannot train it."""
+    """Return the seconds that a job of this kind takes on a slot; infinity if the slot cannot train it."""
     gpu, most = kind.places.get(slot.host, (slot.gpu, math.inf))
     return kind.seconds.get(slot.host, math.inf) if gpu == slot.gpu and slot.number < most else math.inf
 
@@ -133,8 +136,8 @@ def _time_on(slot: Slot, kind: JobKind) -> float:
 def _waits(
     works: Sequence[WaitingKind], slots: Sequence[Slot], free: Sequence[float], last: Mapping[int, Stay]
 ) -> Iterator[HostWait]:
-    """Yield each host that will be idle although it could train a waiting job, because another host finishes that
-    job sooner."""
+    """Yield each host that will be idle although it could train a pending job, because another host finishes that job
+    sooner."""
     done = dict[str, tuple[float, int]]()
     for n, slot in enumerate(slots):
         done[slot.host] = min(done.get(slot.host, (math.inf, n)), (free[n], n))
@@ -151,7 +154,7 @@ def _waits(
 
 @dataclass(slots=True)
 class _Load:
-    """The work on one slot or on all, and the uncertainty of its time."""
+    """The work on one slot, or on all slots, and the uncertainty of its duration."""
 
     seconds: float = 0.0
     _own: float = 0.0  # sum of squares of independent deviations, in seconds

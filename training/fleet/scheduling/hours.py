@@ -1,7 +1,8 @@
 """PURE: the hours of the week in which a host may train, by the host's local time.
 
-Written ``"mo-fr 18:00-08:00"``, ``"sa su"``, ``"22:00-07:00"``: days, times, or both. A span that ends before it begins
-ends on the next day; without days it holds every day, without times all day. Minutes count from Monday, 0:00.
+A text of hours has days, times, or both: ``"mo-fr 18:00-08:00"``, ``"sa su"``, ``"22:00-07:00"``. A span that ends
+before it begins ends on the next day; without days it holds every day, without times all day. Minutes count from
+Monday, 0:00.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class BadHoursError(ValueError):
 
 
 def parse(text: str) -> tuple[Span, ...]:
-    """Read one text of hours. Raises BadHoursError."""
+    """Return the spans of the week that one text of hours describes; raise BadHoursError if it is invalid."""
     said = text.strip().lower()
     times = _TIMES.search(said)
     days = said if times is None else said[: times.start()].strip()
@@ -36,7 +37,7 @@ def parse(text: str) -> tuple[Span, ...]:
 
 
 def union(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """Join spans that overlap or touch, in the order of the week."""
+    """Return the spans in the order of the week, with spans that overlap or touch joined."""
     joined: list[Span] = []
     for begin, end in sorted(spans):
         if joined and begin <= joined[-1][1]:
@@ -47,12 +48,12 @@ def union(spans: Iterable[Span]) -> tuple[Span, ...]:
 
 
 def holds(spans: Iterable[Span], minute: int) -> bool:
-    """Return True when a minute of the week is within one of the spans."""
+    """Return True if a minute of the week is within one of the spans."""
     return any(begin <= minute < end for begin, end in spans)
 
 
 def opens(spans: Iterable[Span], minute: int) -> str:
-    """Say when the next span begins: ``mo 18:00``."""
+    """Return when the next span begins after a minute of the week, as ``mo 18:00``."""
     begins = min((begin for begin, _ in spans), key=lambda begin: (begin - minute) % WEEK)
     return f"{DAYS[begins // DAY]} {begins % DAY // 60}:{begins % 60:02}"
 
@@ -84,7 +85,7 @@ def _on(day: int, begin: int, end: int) -> Span:
 
 
 def _spans(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """Split each span that passes the end of the week into two."""
+    """Return the spans joined, after splitting each span that passes the end of the week into two."""
     cut: list[Span] = []
     for begin, end in spans:
         cut.append((begin, min(end, WEEK)))

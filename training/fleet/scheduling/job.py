@@ -21,7 +21,7 @@ SLOTS_AUTO = "auto"  # as many jobs at once as the host's resources bear
 
 
 class JobStatus(StrEnum):
-    """The status of a job. Compares equal to its plain string."""
+    """The status of a job; each value is also its plain string."""
 
     PENDING = "pending"  # waiting for a host
     CLAIMED = "claimed"  # granted; no heartbeat yet
@@ -50,7 +50,8 @@ class EndReason(StrEnum):
 
 
 class Fault(StrEnum):
-    """The party that is at fault when an attempt ends; each has its own limit of attempts."""
+    """The party that is at fault when an attempt ends; trainer and infrastructure each have a limit of faults for each
+    job."""
 
     NOBODY = "nobody"
     TRAINER = "trainer"
@@ -85,8 +86,8 @@ CANCELLED_AS_REMOVED = "cancelled, because the plan no longer named it"
 
 @dataclass(frozen=True)
 class Transition:
-    """One row of the table: ``sources`` → ``target`` by ``cause``. The source ``None`` means a job that the queue does
-    not know yet."""
+    """One row of the table of transitions: ``sources`` → ``target`` by ``cause``. The source ``None`` means a job that
+    the queue does not know yet."""
 
     name: str
     sources: frozenset[JobStatus | None]
@@ -131,7 +132,8 @@ KEEPS_STATUS = frozenset({"claim_repeat", "complete_repeat"})
 
 
 def check_transition(name: str, source: JobStatus | None, target: JobStatus) -> None:
-    """Assert that ``source`` → ``target`` is the row called ``name``; a violation is a programmer's mistake."""
+    """Assert that the table allows the move ``source`` → ``target`` in its row ``name``; a violation is a programmer's
+    mistake."""
     row = TRANSITIONS[name]
     legal_target = source if name in KEEPS_STATUS | MARKS else row.target
     assert source in row.sources, f"{name} may not start from {source}"
@@ -140,7 +142,7 @@ def check_transition(name: str, source: JobStatus | None, target: JobStatus) -> 
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """A resource of which a job needs a minimum."""
+    """A host's resource of which a job may need a minimum."""
 
     capability: str  # the key of a capability dict …
     of_host: str = ""  # … and the attribute of a host, where that is called otherwise
@@ -152,7 +154,8 @@ class Amount:
 
 
 def _asks(default: Any, words: str = "", *, least: float = 0, most: float = 0, amount: Amount | None = None) -> Any:
-    """Declare a key: ``words`` describe the requirement, ``least`` and ``most`` bound a number."""
+    """Return the field for a key of a job: ``words`` describe the requirement, ``least`` and ``most`` bound a number,
+    ``amount`` is the resource."""
     return field(default=default, metadata={"words": words, "least": least, "most": most, "amount": amount})
 
 
@@ -188,7 +191,8 @@ AT_BEST: Mapping[str, Any] = {each.capability: CONSTRAINTS[name].metadata["most"
 
 
 def constraints_in_words(spec: Mapping[str, Any]) -> str:
-    """Describe a job dict's requirements: ``a GPU, 8 GiB of RAM, only on rack``. Its values may be of any type."""
+    """Return a job dict's requirements in words: ``a GPU, 8 GiB of RAM, only on rack``. Its values may be of any
+    type."""
     said = []
     for name, each in CONSTRAINTS.items():
         value, words = spec.get(name), str(each.metadata.get("words") or "")
@@ -201,7 +205,7 @@ def constraints_in_words(spec: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs(Constraints):
-    """A job's requirements: those of its plan, and the memory learned from attempts."""
+    """A job's requirements: those of its plan, and the memory that attempts were seen to need."""
 
     ram_above_gib: float = 0.0  # it ran out of so much memory …
     vram_above_gib: float = 0.0  # … or so much GPU memory
@@ -209,12 +213,12 @@ class Needs(Constraints):
 
     @classmethod
     def of(cls, spec: Mapping[str, Any]) -> Needs:
-        """Read the needs from a job dict, or from the canonical form; absent keys require nothing."""
+        """Read the needs from a job dict, or from their canonical form; absent keys require nothing."""
         return cls(**{name: _read(spec[name], default) for name, default in _ASKED.items() if spec.get(name)})
 
     def canonical(self, work: Mapping[str, Any] | None = None) -> str:
-        """Write the needs as canonical text; together with the facts that determine durations (``work``) it names the
-        class."""
+        """Return the needs as canonical JSON; together with the facts that determine durations (``work``), this text
+        identifies a class of jobs."""
         asked = {name: value for name, default in _ASKED.items() if (value := getattr(self, name)) != default}
         return strict_json.canonical(asked | ({} if work is None else {"work": dict(work)}))
 
@@ -223,7 +227,8 @@ _ASKED = {each.name: each.default for each in fields(Needs) if each.name != "pea
 
 
 def _read(value: Any, default: Any) -> Any:
-    """Convert a value of a job dict to its key's type; names are sorted, because their order has no meaning."""
+    """Convert a value of a job dict to the type of its key's default; names are sorted, because their order has no
+    meaning."""
     if isinstance(default, tuple):
         return tuple(sorted({*map(str, value)}))
     return value if default is None else type(default)(value)
@@ -261,7 +266,7 @@ class Host:
         declared: Mapping[str, Any] | None = None,
         outdated: Iterable[str] = (),
     ) -> Host:
-        """Combine a capability dict (any subset of its fields) with the manifest's declaration.
+        """Return a host from a capability dict (any subset of its fields), limited by the manifest's declaration.
 
         The more restrictive value wins: a declared ``cuda = false`` hides a GPU, ``max_*`` caps a detected value. The
         owner's reserve is subtracted from the free amount and from the total.
@@ -305,7 +310,7 @@ class Host:
         )
 
     def at_best(self) -> Host:
-        """Return the host as it will be when what it trains has ended: its memory is free again."""
+        """Return the host with all its memory free, as if no program used any, and with no attempts."""
         return replace(
             self,
             ram_available_gib=max(self.ram_available_gib, self.ram_total_gib),
@@ -321,12 +326,12 @@ def _capped(detected: float, declared: float | None) -> float:
 
 
 def _left_by(kept: float, there: float, what: str, key: str) -> str:
-    """Return why the owner's reserve leaves nothing for jobs, or an empty text."""
+    """Return why the owner's reserve leaves nothing for jobs; empty if it leaves something."""
     return f"{key} = {kept:g} leaves nothing of its {what}" if kept and kept >= there else ""
 
 
 def _less(free: float, kept: float) -> float:
-    """Subtract the owner's reserve."""
+    """Return the free amount less the owner's reserve, at least 0."""
     return max(0.0, free - kept) if kept else free
 
 
@@ -336,7 +341,8 @@ _COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """Digests of data and code, and the checkout's commit; None: not reported."""
+    """The inputs with which a model was trained: digests of data and code, and the checkout's commit; None: not
+    reported."""
 
     data: str | None = None
     code: str | None = None
@@ -344,7 +350,8 @@ class Trained:
 
     @classmethod
     def of(cls, record: Mapping[str, Any] | None) -> Trained:
-        """Read it from ``trained`` in a worker's record; a malformed digest counts as unknown."""
+        """Read the digests and the commit from ``trained`` in a worker's record; a malformed value counts as not
+        reported."""
         said = (record or {}).get("trained")
         said = said if isinstance(said, Mapping) else {}
         return cls(
@@ -352,7 +359,7 @@ class Trained:
         )
 
     def known(self) -> dict[str, str | None] | None:
-        """Return None where nothing is known."""
+        """Return the digests and the commit as a dict; None if none of them was reported."""
         return None if self == Trained() else self.to_dict()
 
     def to_dict(self) -> dict[str, str | None]:
@@ -365,7 +372,8 @@ def _like(pattern: re.Pattern[str], value: object) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One grant of a job to one worker; the attempt number lets the receiver refuse late messages of earlier ones."""
+    """One grant of a job to one worker. Its number lets the receiver refuse late messages of the job's earlier
+    attempts."""
 
     job_id: str
     attempt: int
@@ -406,13 +414,13 @@ class Attempt:
 
     @property
     def key(self) -> dict[str, Any]:
-        """Return what names its rows."""
+        """Return the columns that identify the attempt in the database: job id and attempt number."""
         return {"job_id": self.job_id, "attempt": self.attempt}
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One row of the queue, as a value."""
+    """A job of the queue: the values of its database row."""
 
     job_id: str
     name: str
@@ -451,7 +459,7 @@ class Job:
 
     @property
     def needs(self) -> Needs:
-        """Return the job's requirements, and its memory as learned."""
+        """Return the job's requirements, including more memory than its earlier attempts ran out of."""
         asked = Needs.of(self.spec)
         return replace(asked, ram_above_gib=self.ram_above_gib, vram_above_gib=self.vram_above_gib)
 
@@ -462,7 +470,7 @@ class Job:
         return said and self.status is JobStatus.CANCELLED
 
     def granted(self, attempt: Attempt) -> Job:
-        """Return the job as granted to ``attempt``, not as in the present plan."""
+        """Return the job with the spec and name that ``attempt`` was granted, instead of those in the present plan."""
         return replace(self, spec=attempt.granted, name=str(attempt.granted.get("name") or self.job_id))
 
     @property

@@ -1,4 +1,4 @@
-"""PURE: hosts that get no jobs because of an operator's order, or their owner's conditions.
+"""PURE: hosts that get no jobs because of an operator's order, or because of their owner's conditions.
 
 Neither is a fault, and both are independent of a quarantine: a host may be under an order and in quarantine, and each
 ends separately.
@@ -15,7 +15,7 @@ IDLE_S = 300.0  # without a touch, after which nobody uses a machine
 
 
 class OrderKind(StrEnum):
-    """An operator's order for a host; it holds until it is resumed."""
+    """An operator's order for a host, which holds until an operator resumes the host."""
 
     PAUSE = "pause"  # its trainers stop where they are, and go on when it is resumed, or soon enough
     DRAIN = "drain"  # its trainers run to their end
@@ -23,10 +23,10 @@ class OrderKind(StrEnum):
 
 
 class Out(Protocol):
-    """A host that gets no jobs for now."""
+    """The reason why a host gets no jobs for now."""
 
     def sentence(self) -> str:
-        """Say why the host gets no jobs, and what ends that."""
+        """Return a sentence about why the host gets no jobs, and what ends that."""
         ...
 
 
@@ -35,7 +35,7 @@ _WORDS = {OrderKind.PAUSE: "paused", OrderKind.DRAIN: "drained", OrderKind.HAND_
 
 @dataclass(frozen=True, slots=True)
 class HostOrder:
-    """An operator's order that is in force for a host since a time, in epoch seconds."""
+    """An operator's order that is in force for a host since the time ``since``, in epoch seconds."""
 
     host: str
     order: OrderKind

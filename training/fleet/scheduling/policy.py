@@ -1,9 +1,10 @@
 """The rules by which jobs and hosts are judged; no other module decides. Its functions take plain values and use no
 I/O, clock or random numbers.
 
-Which host may run a job (:func:`fits`), which must let others go first (:func:`hold`), which of several jobs is best
-(:func:`rank`), what an ended attempt means for its job (:func:`settle`), whether a late message may revive one
-(:func:`may_readopt`, :func:`may_adopt`), and when silence may count against a host (:class:`SilenceWatch`).
+They decide which host may run a job (:func:`fits`), which host must let others go first (:func:`hold`), and which of
+several jobs is best (:func:`rank`). They also decide what an ended attempt means for its job (:func:`settle`), and
+whether a late message may revive an attempt (:func:`may_readopt`, :func:`may_adopt`). :class:`SilenceWatch` decides
+when silence may count against a host.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Scheduling(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """The other hosts, as plain values for scheduling."""
+    """The other hosts that scheduling considers when one host asks."""
 
     alive: tuple[Host, ...] = ()  # seen within a lease
     waiting: tuple[Host, ...] = ()  # idle, with an open request for work
@@ -73,30 +74,32 @@ DELIVERING_SHARE = 2  # attempts that only deliver, for each that may train: bey
 
 
 def fits(needs: Needs, host: Host) -> str | None:
-    """Decide whether a job fits a host: return ``None``, or the obstacle with its numbers."""
+    """Return the obstacle, with its numbers, if a job does not fit a host; None if it fits."""
     return fits_alone(needs, host) or booking.lacks_room(needs, host)
 
 
 def fits_alone(needs: Needs, host: Host) -> str | None:
-    """Decide like :func:`fits`, but ignore the resources that other attempts occupy on the host."""
+    """Decide like :func:`fits`, but ignore what other attempts have booked; memory that programs use now still counts
+    as taken."""
     return lacks_data(needs, host.datasets) or fits_for_good(needs, host) or _by_size(needs, host)
 
 
 def lacks_data(needs: Needs, here: Collection[str] | None) -> str | None:
-    """Return the obstacle of a job whose data set the receiver does not have."""
+    """Return the obstacle if the receiver does not have the job's data set; else None. ``here`` is None if the data
+    sets are not known."""
     if not needs.dataset or here is None or needs.dataset in here:
         return None
     return f"its data set {needs.dataset[:12]} is not here: push it"
 
 
 def fits_for_good(needs: Needs, host: Host) -> str | None:
-    """Return the obstacle that would remain even if the whole host were free, or ``None``."""
+    """Return the obstacle that would remain even if the whole host were free; None if there is none."""
     named = _by_name(needs, host) or _by_model(needs, host)
     return named or has_more_memory(needs, host) or host.withheld or _by_amount(needs, host, lasts=True)
 
 
 def is_named(host: str, names: Collection[str]) -> bool:
-    """Return True when ``host`` is one of ``names``, compared without case."""
+    """Return True if ``host`` is one of ``names``, compared without case."""
     return host in names or host.lower() in map(str.lower, names)
 
 
@@ -119,7 +122,8 @@ def _by_model(needs: Needs, host: Host) -> str | None:
 
 
 def _by_amount(needs: Needs, host: Host, *, lasts: bool) -> str | None:
-    """Compare the host's resources with the least that the job needs."""
+    """Return the obstacle if the host has less of a resource than the job needs; ``lasts`` selects the resources.
+    Return None otherwise."""
     for key, amount in AMOUNTS.items():
         here, wanted = getattr(host, amount.attribute), getattr(needs, key)
         if amount.lasts is lasts and here < wanted:
@@ -140,7 +144,7 @@ def _by_size(needs: Needs, host: Host) -> str | None:
 
 
 def has_more_memory(needs: Needs, host: Host) -> str | None:
-    """Return ``None`` if the host has more memory than such a job ran out of before, else the obstacle."""
+    """Return the obstacle if the host has no more memory than the job ran out of before; else None."""
     if needs.vram_above_gib > 0 and not host.cuda:
         return "the job ran out of GPU memory, and here is no CUDA device"
     for kind, above, here in (
@@ -157,12 +161,13 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _has_cuda_for(needs: Needs, host: Host) -> bool:
-    """Check for a GPU; one that is too small for the job counts as none."""
+    """Return True if the host has a GPU with enough free memory for the job."""
     return host.cuda and host.vram_free_gib >= needs.min_vram_gib
 
 
 def _may_get_cuda(needs: Needs, fleet: Fleet) -> bool:
-    """Return True when waiting for a GPU makes sense: a known host has one for the job, free now or not."""
+    """Return True if waiting for a GPU makes sense: a known host has one that is large enough for the job, free now or
+    not."""
     if fleet.known is None:
         return True
     return any(
@@ -174,7 +179,7 @@ def _may_get_cuda(needs: Needs, fleet: Fleet) -> bool:
 
 
 def is_full(host: Host, held: Iterable[Attempt]) -> str | None:
-    """Return why a host with these live attempts gets no more, or ``None``.
+    """Return why a host with these live attempts gets no further job; None if it may get one.
 
     Attempts that only pack or upload do not count, unless there are many.
     """
@@ -200,7 +205,8 @@ class Hold:
 
 
 def hold(needs: Needs, host: Host, fleet: Fleet, policy: Policy) -> Hold:
-    """Return for how long this host must leave jobs with these needs (which it fits) to other hosts."""
+    """Return for how long this host must leave new jobs with these needs (which fit it) to other hosts, and the
+    reason."""
     holds = [Hold()]
     if needs.prefer_cuda and not _has_cuda_for(needs, host) and _may_get_cuda(needs, fleet):
         holds.append(Hold(policy.prefer_cuda_grace_s, "prefer_cuda: a CUDA host goes first"))
@@ -214,14 +220,15 @@ def hold(needs: Needs, host: Host, fleet: Fleet, policy: Policy) -> Hold:
 
 
 def must_avoid(needs: Needs, avoid_host: str, host: Host, fleet: Fleet) -> bool:
-    """Return True if this host must leave a job that failed on it to another host, until ``avoid_until``."""
+    """Return True if ``host`` must leave a job that failed on ``avoid_host`` to another host: it is that host, and the
+    job fits another alive one."""
     if avoid_host != host.name:
         return False
     return any(peer.name != host.name and fits(needs, peer) is None for peer in fleet.alive)
 
 
 def rank(priority: int, claimable_at: float, seq: int) -> tuple[int, float, int]:
-    """Rank a job, smaller is better: its priority, then age, then the order of the manifest."""
+    """Return a job's sort key, smaller is better: by priority, then age, then the order of the manifest."""
     return (-priority, claimable_at, seq)
 
 
@@ -235,7 +242,7 @@ LOSS_BUDGET = "infrastructure: lost"
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """The consequence of an ended attempt for its job: the transition, and the new counts."""
+    """The consequence of an ended attempt for its job: the transition, and the job's new counts and times."""
 
     transition: str
     status: JobStatus
@@ -300,12 +307,12 @@ def _end_of_budget(
 
 
 def backoff(failures: int, policy: Policy) -> float:
-    """Compute the seconds until a job that failed ``failures`` times may be tried again."""
+    """Return the seconds until a job that failed ``failures`` times may be tried again."""
     return _doubled(policy.backoff_s, failures, policy.backoff_max_s)
 
 
 def _doubled(first_s: float, times: int, most_s: float) -> float:
-    """Compute the pause before the next try: ``first_s`` at first, doubled with each further try."""
+    """Return the pause before the next try: ``first_s`` at first, doubled with each further try, at most ``most_s``."""
     return min(most_s, first_s * 2.0 ** min(times - 1, 30))
 
 
@@ -313,10 +320,12 @@ def _doubled(first_s: float, times: int, most_s: float) -> float:
 
 
 def heard_s(before_s: float | None, since_s: float, progress: Mapping[str, Any] | None, policy: Policy) -> float | None:
-    """Add a heartbeat, ``since_s`` after the one before, to an attempt's training time.
+    """Return an attempt's training time after a heartbeat that came ``since_s`` after the one before; None if it no
+    longer trains.
 
-    The time between two counts up to a third of a lease, in which a worker sends at least one: beyond that the host
-    slept, the receiver was down, or the trainer was paused. None for an attempt that no longer trains.
+    The time between two heartbeats counts up to a third of a lease, in which a worker sends at least one: beyond that
+    the host slept, the receiver was down, or the trainer was paused. While the trainer still fetches its data or waits
+    for others, the result is 0.
     """
     if before_s is None:
         return None
@@ -326,10 +335,10 @@ def heard_s(before_s: float | None, since_s: float, progress: Mapping[str, Any] 
 
 
 def overran(spec: Mapping[str, Any], heard_s: float | None, policy: Policy) -> float | None:
-    """Return the limit ``max_run_s`` if an attempt exceeded it so far that the receiver ends it, else ``None``.
+    """Return the limit ``max_run_s`` if an attempt exceeded it so far that the receiver ends it, else None.
 
-    The worker ends such an attempt first: it knows the pauses, and gives the trainer time to save. So the receiver
-    waits for twice the limit plus a lease.
+    The worker ends such an attempt first, because it knows the pauses and gives the trainer time to save. So the
+    receiver waits for twice the limit plus a lease.
     """
     limit = spec.get("max_run_s")
     if not isinstance(limit, int | float) or isinstance(limit, bool) or limit <= 0:
@@ -341,8 +350,8 @@ def overran(spec: Mapping[str, Any], heard_s: float | None, policy: Policy) -> f
 
 
 def may_adopt(job: Job, attempt: Attempt) -> bool:
-    """Decide whether to accept finished work from a host given up as lost: only if no other host claimed the job
-    since."""
+    """Return True if the finished work of a lost attempt may be accepted: its job is pending, and was neither granted
+    nor requeued since."""
     return (
         job.status is JobStatus.PENDING
         and attempt.end_reason is EndReason.HOST_LOST
@@ -352,10 +361,10 @@ def may_adopt(job: Job, attempt: Attempt) -> bool:
 
 
 def may_readopt(job: Job, attempt: Attempt, live: Iterable[Attempt], policy: Policy) -> bool:
-    """Decide whether an attempt given up as lost may continue at its host's next heartbeat; only a limited number of
+    """Return True if a lost attempt may continue at its host's next heartbeat, which it may only a limited number of
     times.
 
-    ``live`` is what that host holds now: if the same slot has another job, this heartbeat is only late.
+    ``live`` has the host's live attempts: if the same slot has another job, this heartbeat is only late.
     """
     went_on = attempt.session_id is not None and any(each.slot == attempt.slot for each in live)
     return may_adopt(job, attempt) and not went_on and attempt.readoptions < policy.max_readoptions
@@ -366,10 +375,11 @@ def may_readopt(job: Job, attempt: Attempt, live: Iterable[Attempt], policy: Pol
 
 @dataclass(frozen=True, slots=True)
 class SilenceWatch:
-    """Tracks how long the receiver could observe hosts: only observed silence counts against a host.
+    """A watch over the clocks, which decides if a host's silence counts: only silence that the receiver could observe
+    does.
 
-    After a start, a suspend or a step of the clock no attempt is ended for one full lease, because the silence may have
-    been the receiver's own. ``wall`` and ``boot`` are the clocks at the last reading; no attempt is ended before
+    After a start, a suspend or a step of the clock no attempt is ended for one full lease: the silence may have been
+    the receiver's own. ``wall`` and ``boot`` are the clocks at the last reading; no attempt is ended before
     ``no_sweep_before`` on the boot clock.
     """
 
@@ -383,7 +393,7 @@ class SilenceWatch:
         return cls(wall, boot, boot + policy.stale_after_s)
 
     def look(self, wall: float, boot: float, policy: Policy) -> SilenceWatch:
-        """Return the updated value after another reading of both clocks."""
+        """Return the watch after another reading of both clocks."""
         step = self.step_until(wall, boot)
         stepped = abs(step) > policy.clock_step_s
         slept = boot - self.boot > 3 * policy.sweep_period_s
@@ -391,7 +401,7 @@ class SilenceWatch:
         return replace(self, wall=wall, boot=boot, no_sweep_before=no_sweep_before, step_s=step if stepped else 0.0)
 
     def step_until(self, wall: float, boot: float) -> float:
-        """Return how far the wall clock was set forwards or back since the last reading."""
+        """Return by how many seconds the wall clock was set forward (or back: negative) since the last reading."""
         return (wall - self.wall) - (boot - self.boot)
 
     @property

@@ -1,4 +1,4 @@
-"""``--policy KEY=VALUE``: the operator's settings of :class:`training.fleet.scheduling.policy.Policy`."""
+"""The option ``--policy KEY=VALUE``: the operator's settings of :class:`training.fleet.scheduling.policy.Policy`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _DEFAULTS = Policy()
 
 
 def setting(text: str) -> tuple[str, float]:
-    """Parse KEY=VALUE; raises argparse.ArgumentTypeError in one sentence."""
+    """Parse KEY=VALUE into key and number; raise argparse.ArgumentTypeError, whose text is one sentence, if it is
+    invalid."""
     key, _, value = text.partition("=")
     kinds = {field.name: type(getattr(_DEFAULTS, field.name)) for field in fields(Policy)}
     if key not in kinds:
@@ -39,10 +40,10 @@ def setting(text: str) -> tuple[str, float]:
 
 
 def policy_of(settings: Iterable[tuple[str, float]]) -> Policy:
-    """Make the default policy with these settings; the last of one key counts."""
+    """Return the default policy with these settings; if a key occurs twice, the last one counts."""
     return replace(_DEFAULTS, **dict(settings))  # type: ignore[arg-type]
 
 
 def page() -> list[str]:
-    """List the keys with their defaults, for the help."""
+    """Return the keys with their default values, for the help text."""
     return [f"{field.name}={getattr(_DEFAULTS, field.name):g}" for field in fields(Policy)]

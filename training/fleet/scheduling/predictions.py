@@ -1,4 +1,4 @@
-"""Predicted times of jobs, and the time until a running attempt ends. Pure."""
+"""Predicted durations of jobs, and the time until a running attempt ends. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def bounded(seconds: float) -> float:
 
 
 def amount(value: object) -> float | None:
-    """Return a number between 0 and 100 years in seconds as a float; None for anything else, booleans included."""
+    """Return a number from 0 to 100 years (in seconds) as a float; None for anything else, booleans included."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LONGEST_S:
         return None
     return float(value)
@@ -36,7 +36,7 @@ def amount(value: object) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The time that a job takes on a host: the median, and the spread of the logarithm.
+    """The predicted duration of a job on a host: the median, and the spread (standard deviation) of the logarithm.
 
     Independent errors of attempts (``own``) cancel out in a long plan; errors that all jobs of the family share on
     every host (``everywhere``) do not. The rest of the spread is shared by the family's jobs on this host.
@@ -51,16 +51,16 @@ class Prediction:
 
     @property
     def mean(self) -> float:
-        """Return the expected seconds, which exceed the median the more, the wider the spread is."""
+        """Return the expected seconds; they exceed the median, and the more, the wider the spread is."""
         return self.seconds * math.exp(min(self.spread**2 / 2, _MEAN_MOST))
 
     def at(self, share: float) -> float:
-        """Return the seconds within which the job ends with this probability, in (0, 1)."""
+        """Return the seconds within which the job ends with the probability ``share``, in (0, 1)."""
         return self.seconds * math.exp(self.spread * _normal().inv_cdf(share))
 
     def left(self, elapsed_s: float, share: float = 0.5) -> float:
-        """Return the remaining seconds within which a job that has trained for ``elapsed_s`` ends with this
-        probability.
+        """Return the remaining seconds within which a job that has trained for ``elapsed_s`` ends with the probability
+        ``share``.
 
         An attempt that has taken longer than predicted is expected to take proportionally longer.
         """
@@ -76,8 +76,8 @@ class Prediction:
         return beyond + max(elapsed_s * math.expm1(spread * (later - z)), 0.0)
 
     def corrected(self, done: float, total_s: float) -> Prediction:
-        """Combine the prediction with a running attempt's own estimate of its whole duration, made when the share
-        ``done`` was complete.
+        """Return the prediction combined with a running attempt's own estimate of its whole duration, made when the
+        share ``done`` was complete.
 
         The estimate weighs little at first and much at the end. A prediction that it strongly contradicts gets little
         weight.
@@ -92,7 +92,8 @@ class Prediction:
 
 
 def remaining(prediction: Prediction, elapsed_s: float, progress: Mapping[str, Any] | None) -> tuple[float, float]:
-    """Return the seconds until a live attempt ends: the median, and the time within which nine of ten end.
+    """Return the seconds until a live attempt ends: the median, and the time within which nine of ten such attempts
+    end.
 
     ``elapsed_s`` is how long it has trained, ``progress`` its last progress object, which may be older and may be
     invalid. Both results are finite, at least 0, at most :data:`MOST_S`, and in this order.
@@ -107,10 +108,11 @@ def remaining(prediction: Prediction, elapsed_s: float, progress: Mapping[str, A
 
 
 def own_word(progress: Mapping[str, Any], elapsed_s: float) -> tuple[float, float] | None:
-    """Read a running attempt's own estimate: the share of its work that is done, and the remaining seconds.
+    """Return a running attempt's own estimate from its progress: the share of its work that is done, and the remaining
+    seconds.
 
-    None if it is invalid or absent. The remaining time is limited: no future epoch counts for more than all time until
-    now.
+    Return None if the progress has no valid estimate. The remaining time is limited: no future epoch counts for more
+    than all time until now.
     """
     epoch, epochs, then_s, eta_s = (amount(progress.get(key)) for key in ("epoch", "epochs", "seconds", "eta_s"))
     then_s = elapsed_s if then_s is None else min(then_s, elapsed_s)  # at the time of these words
@@ -133,14 +135,15 @@ def own_word(progress: Mapping[str, Any], elapsed_s: float) -> tuple[float, floa
 
 
 def word_variance(done: float) -> float:
-    """Return the uncertainty of an attempt's own estimate of its whole duration: large at first, small at the end."""
+    """Return the variance of the logarithm of an attempt's own estimate of its whole duration: large at first, small at
+    the end."""
     return (0.3 * (1.0 - done) + 0.02) ** 2 / done
 
 
 @cache
 def _normal() -> NormalDist:
-    """Return the normal distribution; its module is loaded at the first use, because it loads fractions and decimals
-    too."""
+    """Return the standard normal distribution; its module is loaded at the first use, because it loads fractions and
+    decimals too."""
     from statistics import NormalDist
 
     return NormalDist()

@@ -1,8 +1,8 @@
 """PURE: quarantine a host, fail a job that crashes hosts, refund the attempts concerned.
 
 A broken host would fail every job, one after the other; a bad job would crash every host. A host is at fault if three
-different jobs die there soon after their start; a job is at fault if two hosts crash in its first minutes. The numbers
-are settings (:class:`policy.Policy`).
+different jobs die there soon after their start, or three trainers in a row cannot be started. A job is at fault if two
+hosts crash in its first minutes. The numbers are settings (:class:`policy.Policy`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Quarantine:
     reason: str
 
     def sentence(self) -> str:
-        """Explain to an operator what happened to this host, with the remedy."""
+        """Return a sentence for an operator: why this host is in quarantine, with the remedy."""
         return f"quarantined: {self.reason}; {self.remedy}"
 
     @property
@@ -46,7 +46,7 @@ class Quarantine:
 
 
 def complaint(capability: Mapping[str, object]) -> str | None:
-    """Return the fault that an unhealthy host reports about itself; None if it is healthy, or did not report."""
+    """Return the fault that an unhealthy host reports about itself; None if it is healthy, or reports nothing."""
     if capability.get("healthy") is not False:
         return None
     said = capability.get("unhealthy_because")
@@ -82,9 +82,9 @@ def assess(
     """Decide whether an attempt's end counts for or against its host.
 
     A trainer that ran for a while proves that the host works. A trainer that could not be started, or failed at once,
-    may be the host's fault: a broken driver, an old checkout. It is not the host's fault when the trainer says that the
-    arguments or the data are wrong, which is the plan's or the data's fault (and never tried again), nor when memory
-    ran out, which has a rule of its own, nor when the worker gave the job back or could not deliver.
+    may be the host's fault: a broken driver, an old checkout. If the trainer says that the arguments or the data are
+    wrong, the plan or the data are at fault, and the job is never tried again. An end also does not count if memory ran
+    out, which has a rule of its own, or if the worker gave the job back or could not deliver.
     """
     if reason is EndReason.COMPLETED:
         return Weight.WELL
@@ -99,7 +99,7 @@ def assess(
 
 
 def sick(row: Sequence[Death], policy: Policy) -> str | None:
-    """Return why a host is quarantined after these consecutive deaths, or ``None``."""
+    """Return why a host is quarantined after these consecutive deaths; None if it is not."""
     enough = policy.odd_deaths
     if not enough or not row:
         return None
@@ -120,7 +120,7 @@ def _headline(error: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Refund:
-    """The attempts refunded to a job, and whether it is pending again."""
+    """The outcome of a refund: a job's remaining failures and losses, and whether the job may be pending again."""
 
     trainer_failures: int
     host_losses: int
@@ -128,9 +128,10 @@ class Refund:
 
 
 def refund(job: Job, died: Sequence[Attempt], last: Attempt | None, policy: Policy) -> Refund:
-    """Undo what the attempts ``died`` (of this generation) cost ``job``; ``last`` is its last attempt of all.
+    """Return what is left of the failures and losses of ``job`` without those of the attempts ``died`` (of this
+    generation). ``last`` is the job's last attempt of all.
 
-    A failed job waits again unless something else would have failed it as well.
+    A failed job may be pending again unless something else would have failed it as well.
     """
     faults = [FAULT_OF[each.end_reason] for each in died if each.end_reason is not None]
     failures = max(0, job.trainer_failures - faults.count(Fault.TRAINER))
@@ -156,10 +157,11 @@ def suspect_job(
     policy: Policy,
     had_company: Callable[[Attempt], bool] = lambda _: False,
 ) -> str | None:
-    """Return why a job with these attempts (of one generation) is given to no further host, or ``None``.
+    """Return why a job with these attempts (of one generation) is suspected to crash hosts and must fail; None if it is
+    not.
 
     A host counts when it crashed during the job, as its worker reported later, or was never seen again while it trained
-    nothing else: if it trained several (``had_company``), the cause is unknown. Silence alone proves nothing: the host
+    nothing else. If it trained several (``had_company``), the cause is unknown. Silence alone proves nothing: the host
     may sleep, or its network may be down.
     """
     hosts: list[str] = []
@@ -189,7 +191,8 @@ _HIDDEN_GIB = 0.1  # when the trainer found a GPU that the plan hides (`cuda = f
 
 
 def wants_more(needs: Needs, ran_out_of: str, there: Host) -> Needs:
-    """Raise the needs of a job that ran out of memory on the host ``there`` to more than that host has in total."""
+    """Return the needs of a job that ran out of memory on the host ``there``, raised to more memory than that host has
+    in total."""
     if ran_out_of == VRAM:
         had = there.vram_total_gib or _HIDDEN_GIB
         return replace(needs, vram_above_gib=max(needs.vram_above_gib, had))
@@ -197,7 +200,7 @@ def wants_more(needs: Needs, ran_out_of: str, there: Host) -> Needs:
 
 
 def hopeless(needs: Needs, ran_out_of: str, there: Host, hosts: Iterable[Host]) -> str | None:
-    """Return why no known host can take a job with these needs any more, or ``None``."""
+    """Return a sentence if no known host can take a job with these raised needs any more; else None."""
     for host in hosts:
         if fits_for_good(needs, host) is None and (host.cuda or not needs.require_cuda):
             return None

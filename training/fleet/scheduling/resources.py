@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU of a host, without the part reserved for the owner."""
+    """The memory of a host's GPU, without the part reserved for the owner."""
 
     free_gib: float  # at the moment, whoever holds the rest
     total_gib: float
@@ -19,7 +19,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """The most memory that trainers of a kind were seen to hold; None: not known."""
+    """The most memory that trainers of a kind were seen to use; None: not known."""
 
     ram_gib: float | None = None
     vram_gib: float | None = None
@@ -30,7 +30,7 @@ NOT_KNOWN = Peak()
 
 @dataclass(frozen=True, slots=True)
 class Booking:
-    """A booking: the part of its host that an attempt may use. Its trainer has as many threads as cores."""
+    """The part of a host that an attempt may use. Its trainer has as many threads as cores."""
 
     cores: int = 1
     ram_gib: float = 0.0
@@ -54,7 +54,7 @@ class HeldAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """The part of a GPU that its booked attempts leave free."""
+    """The memory of a GPU that its booked attempts leave free, and their number."""
 
     gib: float
     jobs: int
@@ -63,7 +63,7 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """The part of a host that its attempts (at least one) leave free."""
+    """The part of a host that its live attempts (at least one) leave free."""
 
     jobs: int
     cores: int

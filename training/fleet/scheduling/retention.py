@@ -1,4 +1,4 @@
-"""Decide what the plan's [retention] deletes, and why: rows in, removals out. Pure.
+"""Decide what the plan's [retention] deletes, and why: facts about stored things in, removals out. Pure.
 
 A bundle is deleted only if the rules allow it for each job that delivered it. Nothing is deleted of a job that is held,
 or has not ended. Deleting everything listed here adds nothing to the list, so a second run finds nothing to do.
@@ -41,18 +41,18 @@ class Rules:
 
     @property
     def keeps_all(self) -> bool:
-        """Return True when these rules let the receiver delete nothing."""
+        """Return True if by these rules the receiver deletes nothing; saved states do not count."""
         return self == Rules(keep_models_days=self.keep_models_days, keep_states_days=self.keep_states_days)
 
     @property
     def states_s(self) -> float | None:
-        """Return how long workers keep saved states, in seconds; None: as their own limits say."""
+        """Return for how many seconds workers keep saved states; None: their own limits decide."""
         return None if self.keep_states_days is None else self.keep_states_days * _DAY_S
 
 
 @dataclass(frozen=True, slots=True)
 class BundleShare:
-    """One job's part in a bundle."""
+    """One job's delivery of a bundle, and whether the bundle completes that job."""
 
     job_id: str
     attempt: int
@@ -111,7 +111,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class RetainedDataset:
-    """A data set on the receiver."""
+    """A data set on the receiver, and when a job last needed it."""
 
     dataset_id: str
     names: tuple[str, ...]
@@ -122,7 +122,7 @@ class RetainedDataset:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """Something to be deleted, and why."""
+    """A bundle, log, curve, data set or range of events to be deleted, and why."""
 
     kind: RemovalKind
     subject: str  # of a bundle its place, of a log or curve the job's id, of a data set its id
@@ -133,20 +133,22 @@ class Removal:
 
 
 def groups_above(bundles: Iterable[RetainedBundle], best: int | None) -> set[tuple[str, str]]:
-    """Find the models and modes with more stored models than the plan keeps. Only for these the figures decide what
-    stays."""
+    """Return each pair of model and mode with more stored models than the plan keeps. Only for these, validation
+    figures decide what stays."""
     found = Counter((each.model, each.mode) for each in bundles if each.current)
     return set() if best is None else {group for group, n in found.items() if n > best}
 
 
 def without_figure(bundles: Sequence[RetainedBundle], rules: Rules) -> dict[tuple[str, str], int]:
-    """Count the models that are kept only because they have no validation figure."""
+    """Count, for each model and mode with more models than the plan keeps, the models that are kept because they lack a
+    validation figure."""
     silent = Counter((each.model, each.mode) for each in bundles if each.current and each.figure is None)
     return {group: silent[group] for group in groups_above(bundles, rules.best) & silent.keys()}
 
 
 def bundles_to_remove(bundles: Sequence[RetainedBundle], rules: Rules, now: float) -> list[Removal]:
-    """Name the models beyond the best ones of their model and mode, and bundles that no longer complete any job.
+    """Return the removals of models beyond the best ones of their model and mode, and of bundles that no longer
+    complete any job.
 
     A model without a validation figure is kept, and does not count towards the number to keep. Of models with equal
     figures the first completed one ranks first, then the one with the lesser digest. A bundle that completes several
@@ -193,7 +195,7 @@ def _bundle(bundle: RetainedBundle, why: str) -> Removal:
 
 
 def outputs_to_remove(outputs: Iterable[Output], rules: Rules, now: float) -> list[Removal]:
-    """Name the logs and curves that are older than the plan keeps them."""
+    """Return the removals of logs and curves that are older than the plan keeps them."""
     ages = {RemovalKind.LOG: rules.keep_logs_days, RemovalKind.CURVE: rules.keep_curves_days}
     words = {RemovalKind.LOG: "logs", RemovalKind.CURVE: "curves"}
     found = []
@@ -207,7 +209,7 @@ def outputs_to_remove(outputs: Iterable[Output], rules: Rules, now: float) -> li
 
 
 def datasets_to_remove(datasets: Iterable[RetainedDataset], rules: Rules, now: float) -> list[Removal]:
-    """Name the data sets that no job has needed for as long as the plan says."""
+    """Return the removals of data sets that no job has needed for as long as the plan says."""
     days = rules.keep_datasets_days
     if days is None:
         return []
@@ -220,12 +222,12 @@ def datasets_to_remove(datasets: Iterable[RetainedDataset], rules: Rules, now: f
 
 
 def events_before(rules: Rules, now: float) -> float | None:
-    """Return the time before which events are deleted; None when all events are kept."""
+    """Return the time before which events are deleted; None if all events are kept."""
     return None if rules.keep_events_days is None else now - rules.keep_events_days * _DAY_S
 
 
 def events_removal(last: int, count: int, rules: Rules) -> Removal:
-    """Describe the deletion of the oldest events, up to the event with this number."""
+    """Return the removal of the ``count`` oldest events, up to the event with the number ``last``."""
     why = f"events are kept for {_days(rules.keep_events_days or 0.0)}"
     return Removal(RemovalKind.EVENTS, "", last, 0, why, counted(count, "events"))
 

@@ -32,7 +32,7 @@ _WAIT_LEAST_S = 10.0  # for a better host: by less a wrong duration would give i
 
 @dataclass(frozen=True, slots=True)
 class JobKind:
-    """Pending jobs that are equal for the schedule."""
+    """A kind of the schedule: pending jobs with equal needs, priority and expected durations."""
 
     key: str
     count: int
@@ -45,7 +45,7 @@ class JobKind:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A place for one job at a time."""
+    """A place on a host that trains one job at a time."""
 
     host: str
     ready_s: float = 0.0  # from now: when what it trains will have ended …
@@ -92,7 +92,7 @@ class Decline:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The jobs of each slot, in order. A kind that no slot here can train is on none."""
+    """The jobs of each slot, in order. A kind that no slot can train is on no slot."""
 
     slots: tuple[Slot, ...]
     shares: tuple[tuple[Share, ...], ...]
@@ -115,7 +115,7 @@ class Schedule:
     def decide(self, host: str, at_s: float = 0.0, without: Collection[str] = ()) -> Take | Decline | None:
         """Decide what a slot of ``host`` does that asks ``at_s`` seconds after the schedule was computed.
 
-        The answer is a job to take, or a job that a better host will do sooner; None if the host could train no waiting
+        The result is a job to take, or a job that a better host will do sooner; None if the host could train no pending
         job. ``without`` has the kinds that the host may not take now.
         """
         shares = [share for _, _, share in self.own(host) if share.kind not in without]
@@ -152,7 +152,8 @@ class Schedule:
         return Decline(share.kind, slot.host, begin_s - at_s, begin_s + share.each_s - at_s, here_s, open_s)
 
     def _of_others(self, host: str, without: Collection[str]) -> list[tuple[int, Share, JobKind, float]]:
-        """List the shares of other hosts' slots that this host could train, with the time that a job takes there."""
+        """Return the shares of other hosts' slots that ``host`` could train: slot number, share, kind, and the seconds
+        of one job on ``host``."""
         here = {key: (kind, kind.seconds[host]) for key, kind in self.kinds.items() if host in kind.seconds}
         return [
             (n, share, *here[share.kind])
@@ -163,7 +164,8 @@ class Schedule:
         ]
 
     def only(self, hosts: Collection[str]) -> Schedule:
-        """Return the schedule without the slots of other hosts. Their jobs are then assigned to no host."""
+        """Return the schedule with the slots of these hosts only. The jobs of other slots are then assigned to no
+        host."""
         kept = [each for each in zip(self.slots, self.shares, strict=True) if each[0].host in hosts]
         return replace(self, slots=tuple(slot for slot, _ in kept), shares=tuple(shares for _, shares in kept))
 
@@ -192,8 +194,8 @@ def schedule(
     before: Schedule | None = None,
     awaited: Mapping[str, float] | None = None,
 ) -> Schedule:
-    """Assign every job to a slot: by sufferage from the highest priority down, then by moves that relieve the slot that
-    ends last.
+    """Return a schedule that assigns every job to a slot: by sufferage from the highest priority down, then by moves
+    that relieve the slot that ends last.
 
     On a slot, kinds of higher priority come first, then kinds that are ``awaited`` (kind → until when a host waits for
     it), then the longest jobs, so that short ones fill the end. Among kinds with guessed times the shortest comes
@@ -230,8 +232,8 @@ TimedKind = tuple[JobKind, list[float]]  # and its time on each slot
 
 
 class _Level:
-    """The jobs of one priority while they are assigned to slots; ``ends``, shared by all levels, is when each slot is
-    done."""
+    """The jobs of one priority while they are assigned to slots. ``ends``, shared by all priorities, has the time when
+    each slot is done."""
 
     def __init__(self, timed: Sequence[TimedKind], ends: list[float]) -> None:
         able = [each for each in timed if min(each[1], default=NEVER) < NEVER]
@@ -284,8 +286,8 @@ class _Level:
                     heappop(ranked)
 
     def _sufferage(self, k: int) -> tuple[float, float, int, int]:
-        """Return for a kind how much longer it takes without its best slot, and its time there, both negated; and the
-        kind and the slot."""
+        """Return how much longer a kind's job takes without its best slot, and its time on that slot, both negated;
+        then the kind and the slot."""
         then = [*map(add, self.ends, self.times[k])]
         best = min(then)
         at = then.index(best)
@@ -345,10 +347,10 @@ class _Level:
 
 
 def _times(kinds: Iterable[JobKind], slots: Sequence[Slot]) -> Iterator[list[float]]:
-    """Yield the time of each kind on each slot, longer where it is slower and not well known.
+    """Yield for each kind its jobs' seconds on each slot, raised for slower hosts if the kind is not well known.
 
-    Among many uncertain predictions the best looking one is too good to be true, and a job that is begun on a machine
-    that turns out far slower ends last of all; where the same is wrong on a fast machine little is lost.
+    Among many uncertain predictions the lowest one is probably too low. A job that is begun on a machine that turns out
+    far slower ends last of all; the same error on a fast machine costs little.
     """
     at: dict[str, list[tuple[int, Slot]]] = {}
     for n, slot in enumerate(slots):

@@ -16,8 +16,8 @@ ASKS_S = 60.0  # a host that waits asks at least so often; one that was silent f
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """A host's wait over several requests: for which kind of job, since when, at least until when, and the last
-    request."""
+    """A host's wait over several claims: for which kind of job, since when, at least until when, and the time of the
+    last claim."""
 
     kind: str
     since: float
@@ -27,7 +27,7 @@ class Patience:
 
 
 class Rolling:
-    """The schedule in force."""
+    """The schedule in force, without the jobs that hosts have taken since, and the hosts' waits."""
 
     def __init__(self) -> None:
         self.made: Schedule | None = None
@@ -36,12 +36,12 @@ class Rolling:
         self._taken: list[tuple[str, Take]] = []  # since the last making began
 
     def renew(self, kinds: Sequence[JobKind], slots: Sequence[Slot], now: float) -> None:
-        """Compute a schedule of these kinds and slots at once, and put it into force."""
+        """Compute a schedule of these kinds and slots at once, and put the result into force."""
         self.begin()
         self.follow(schedule(kinds, slots, self.made, self.awaited()), now)
 
     def begin(self) -> None:
-        """Note that the computation of a schedule begins, which may still contain the jobs that hosts take from now
+        """Record that the computation of a schedule begins, which may still contain the jobs that hosts take from now
         on."""
         self._taken = []
 
@@ -49,8 +49,8 @@ class Rolling:
         """Put a schedule that was computed elsewhere into force, without the jobs that hosts took since the computation
         began.
 
-        ``left`` counts the waiting jobs of a kind. A job taken before the computation read the queue is not in the
-        schedule.
+        ``left`` counts the pending jobs of a kind. A job taken before the computation read the queue is not in the
+        schedule, and not removed.
         """
         for host, take in self._taken:
             if left is None or made.count(take.kind) > left(take.kind):
@@ -72,7 +72,7 @@ class Rolling:
         return sum(share.count for _, _, share in self.made.own(host))
 
     def only(self, hosts: Collection[str]) -> None:
-        """Remove all other hosts' slots from the schedule."""
+        """Remove the slots of all hosts but these from the schedule in force."""
         if self.made is not None:
             self.made = self.made.only(hosts)
 
@@ -93,7 +93,8 @@ class Rolling:
         return replace(verdict, open_s=opens - now) if opens > now else Take(verdict.kind, instead_of=verdict.by)
 
     def took(self, host: str, take: Take) -> None:
-        """Note that the host got the job that :meth:`decide` gave it."""
+        """Record that the host got the job that :meth:`decide` gave it: remove the job from the schedule, and end the
+        host's wait."""
         if self.made is not None:
             self.made = self.made.took(host, take.kind, take.instead_of)
         self._taken.append((host, take))

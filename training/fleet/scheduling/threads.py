@@ -1,4 +1,4 @@
-"""The number of threads that a trainer gets, from how well its model family uses several threads. Pure.
+"""The number of threads that a trainer gets, from how well its family of models uses several threads. Pure.
 
 Several jobs with one thread each are always faster than one after another with several, because no family uses threads
 without loss. So a job gets one core while there are jobs for the other cores, and more when few jobs are left. The
@@ -17,7 +17,7 @@ LEAST_GAIN = 0.5  # of a core, that the last thread must bring
 
 
 def speedup(model: str, booked: Booking) -> float:
-    """Return how many times faster a family trains with its booked threads than with one."""
+    """Return how many times faster a family trains with its booked threads than with one; 1 on a GPU."""
     if booked.gpu is not None:
         return 1.0
     return _amdahl(family_of(model).parallel, booked.cores)

@@ -1,4 +1,4 @@
-"""PURE: the data and code that models were trained with, by their workers' reports, and differences within one plan."""
+"""PURE: differences in the data and code with which the models of one plan were trained, by their workers' reports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SHOWN = 12  # digits of a digest
 
 @dataclass(frozen=True, slots=True)
 class CompletedModel:
-    """A completed job of the plan."""
+    """A completed job of the plan, and what its model was trained with."""
 
     name: str
     spec: Mapping[str, Any]
@@ -23,7 +23,7 @@ class CompletedModel:
 
 
 def unlike(models: Iterable[CompletedModel]) -> list[str]:
-    """Write a sentence for each input (data, code) in which models differ that should share it.
+    """Return a sentence for each input (data, code) in which models differ that should share it.
 
     Jobs that name the same data set should share it; jobs without a data set should share the data on the hosts. Code
     means this project's trainers, or one custom trainer.

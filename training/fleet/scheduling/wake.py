@@ -1,9 +1,9 @@
-"""PURE: choose sleeping hosts to wake, because a job waits that no awake host would finish sooner.
+"""PURE: choose sleeping hosts to wake, because a job is pending that no awake host would finish sooner.
 
 A host is woken for a kind of job if it would finish one, including its own start, before the awake hosts finish the
-last. A kind that no awake host can train is always a reason. One host per kind at a time: while a woken host may still
-come, no other is woken for the jobs that it can train. A host that does not come is woken again a few times, less and
-less often, and then not until it contacts the receiver.
+last. A kind that no awake host can train is always a reason. Only one host per kind is woken at a time: while a woken
+host may still come, no other is woken for the jobs that it can train. A host that does not come is woken again a few
+times, less and less often, and then not until it contacts the receiver.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TRIES_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class Sleeper:
-    """A silent host that can be woken."""
+    """A silent host that can be woken, and how often that was tried since it was last seen."""
 
     host: str
     tries: int = 0  # since it was last heard
@@ -27,7 +27,7 @@ class Sleeper:
 
     @property
     def comes(self) -> bool:
-        """Return True while the host may still come after the last packet."""
+        """Return True while the host may still come after the last packet that was to wake it."""
         return self.tried_s < START_S
 
     @property
@@ -37,7 +37,7 @@ class Sleeper:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Pending jobs of one kind."""
+    """Pending jobs of one kind: their duration on each sleeping host, and when the awake hosts end the last of them."""
 
     kind: str
     seconds: Mapping[str, float]  # sleeper → how long it would take for one; whom it does not fit is absent
@@ -45,7 +45,7 @@ class Waits:
 
 
 def to_wake(waiting: Iterable[Waits], sleepers: Iterable[Sleeper]) -> dict[str, str]:
-    """Choose the hosts to wake: host → the kind of job that is the reason."""
+    """Map each host to wake to the kind of job that is the reason."""
     known = {each.host: each for each in sleepers}
     chosen: dict[str, str] = {}
     for each in waiting:

@@ -23,8 +23,8 @@ class Workload:
 
     @classmethod
     def of(cls, spec: Mapping[str, Any], data_bytes: float | None = None) -> Workload:
-        """Read the facts from a job dict, or from stored facts; ``data_bytes`` is the size of its data set, if
-        known."""
+        """Read the facts from a job dict, or from stored facts; ``data_bytes`` is the size of the job's data set, None
+        if unknown."""
         family, hyper = str(spec.get("model") or ""), _hyper(spec)
         sizes = [(name, math.log(value)) for name, value in sorted(hyper.items()) if _is_size(name, value)]
         if data_bytes is not None and data_bytes > 0:
@@ -35,7 +35,7 @@ class Workload:
 def work_facts(spec: Mapping[str, Any], *, coarse: bool = False) -> dict[str, Any]:
     """Return the facts in a job dict that determine its kind; with ``coarse``, without hyperparameters.
 
-    A size is rounded to the nearest power of 1.25 and a fraction (a rate, a share) left out, so that a search over many
+    A size is rounded to the nearest power of 1.25, and a fraction (a rate, a share) is left out. So a search over many
     hyperparameters makes few kinds. Applied to such facts, it returns them unchanged.
     """
     rounded = {name: _rounded(name, value) for name, value in _hyper(spec).items()}

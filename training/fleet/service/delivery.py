@@ -1,8 +1,8 @@
 """Uploads and completions as sequences of steps: hash, provenance, commit, index, answer.
 
 A sequence does no I/O and knows no HTTP. It yields the step that comes next and gets the step's outcome back, as a
-value or as an exception. The HTTP layer takes the steps on its threads (receiver/http/steps.py) and the simulation
-takes them one by one, so both run the same code, whose order of steps makes a delivery safe.
+value or as an exception. The HTTP layer takes the steps on its threads (receiver/http/steps.py), and the simulation
+takes them one by one. So both run the same code, whose order of steps makes a delivery safe.
 """
 
 from __future__ import annotations

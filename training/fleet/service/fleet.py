@@ -85,7 +85,7 @@ class FleetState:
         return now - self.policy.stale_after_s - max(0.0, step)
 
     def host_of(self, known: KnownHost) -> Host:
-        """Return the host as scheduling sees it: the detected capability, limited by the manifest."""
+        """Return the host as a value for scheduling: its reported capability, limited by the manifest."""
         return self.host_registry.host(known)
 
     def at_rest(self, db: Database) -> dict[str, Out]:
@@ -141,7 +141,7 @@ class FleetState:
     def _catch_up(self) -> None:
         """Shift the stored times back if the clock went back while the receiver was down.
 
-        A small board without a clock chip starts with the time of its last shutdown, so that every lease and hold would
+        A small board without a clock chip starts with the time of its last shutdown. Every lease and hold would then
         seem to end far in the future.
         """
         behind = self.queue.hosts.newest_time() - self.clock.now()

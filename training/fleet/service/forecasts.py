@@ -69,7 +69,8 @@ class _CachedForecast(NamedTuple):
 
 @dataclass
 class Forecasts:
-    """Answers forecasts: which host trains which job when. ``reader`` is a separate connection, not the writer's."""
+    """The answers to forecast requests: which host trains which job when. ``reader`` is a separate connection, not the
+    writer's."""
 
     service: Service
     reader: Database
@@ -127,7 +128,7 @@ class Forecasts:
         return self.service.copied(known) or self.service.refused(known)
 
     def _waiting(self) -> tuple[list[_Asked], int]:
-        """Return the pending jobs in the order in which they are granted, one more than a forecast takes at most, and
+        """Return the pending jobs in the order in which they are granted, at most one more than a forecast takes; and
         the number of held jobs."""
         known = self._classes.known
         asked = [

@@ -202,7 +202,7 @@ class HostRegistry:
         }
 
     def host(self, known: KnownHost) -> Host:
-        """Return the host as scheduling sees it: the detected capability, limited by the manifest."""
+        """Return the host as a value for scheduling: its reported capability, limited by the manifest."""
         host = self._hosts.get(known.name)
         if host is None:
             ours, theirs = self.plan.trainer_digests, known.trainer_digests

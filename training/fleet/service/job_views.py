@@ -128,8 +128,8 @@ class JobViews:
     def found(
         self, wanted: JobFilter, sort: str, after: ListPlace, most: int
     ) -> tuple[list[JobView], ListPlace | None]:
-        """Return a page of the jobs that match ``wanted``, in the order ``sort``, and the place where the next page
-        begins (None on the last page)."""
+        """Return a page of the jobs that match ``wanted``, in the order ``sort``; and the place where the next page
+        begins, or None."""
         wanted.check()
         asked = {**asdict(after), "most": most + 1}  # one more tells of a further page
         if wanted == JobFilter() and sort == "arrival":

@@ -21,8 +21,8 @@ class OperatorCalls(Calls):
         return the_one_meant(ref, self._queue.moves.named(ref))
 
     def resolve_to_change(self, ref: str) -> str:
-        """Return the id of the job to change, by stricter rules than :meth:`resolve`, because the reply alone would not
-        show that the wrong job was changed."""
+        """Return the id of the job to change. The rules are stricter than :meth:`resolve`'s, because the reply alone
+        would not show that the wrong job was changed."""
         return the_one_to_change(ref, self._queue.moves.named(ref))
 
     def readable(self, ref: str, host_id: str | None) -> str:

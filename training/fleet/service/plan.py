@@ -286,7 +286,7 @@ def origin(
     """Return a digest of everything that determines a plan.
 
     ``source`` is the manifest, ``recorded`` the hosts in each data set, ``remembered`` the ids behind the plan's names
-    of data sets, ``jobs`` the digest of the plan's jobs in the queue.
+    of data sets. ``jobs`` is the digest of the plan's jobs in the queue.
     """
     made_from = {
         "manifest": hashlib.sha256(source.encode()).hexdigest(),

@@ -1,8 +1,8 @@
 """Carry out the plan's [retention]: read facts, decide, write rows, delete files.
 
-The order of steps is what makes it safe: a row records what is deleted, when and why → the commit → a note in the
-bundle's folder records the same, for a rebuild → the file is deleted → the row records that it is done. A crash between
-two steps leaves at worst a file that a row calls removed, which the next run deletes; never a row whose file is
+The order of the steps makes this safe. First a row records what is deleted, when and why; after its commit, a note in
+the bundle's folder repeats that for a rebuild. Then the file is deleted, and the row records that this is done. A crash
+between two steps leaves at worst a file that a row calls removed, which the next run deletes; never a row whose file is
 missing. Each transaction deletes only a few items, so that a claim never waits long.
 """
 

@@ -249,6 +249,7 @@ def _gap(view: RotationView, first: RotationView) -> RotationGap | None:
 
 
 def name_of(names: Sequence[str]) -> str:
-    """Return a rotation's name: that of its entry in the plan; for jobs written by hand, the first job's name."""
+    """Return a rotation's name: that of its entry in the plan, or for jobs written by hand, the first job's name with
+    "and others"."""
     stems = {name.partition("[")[0] for name in names}
     return stems.pop() if len(stems) == 1 and all(name.endswith("]") for name in names) else f"{names[0]} and others"

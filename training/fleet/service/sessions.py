@@ -142,7 +142,7 @@ class HostSessions(Calls):
             self._queue.quarantines.refund(line.lost())
 
     def lose(self, host: str, attempt: Attempt) -> None:
-        """Record that a session ended without the attempt that it held."""
+        """Record that a session of the host ended and that its attempt was lost with it."""
         self._lines[host][1].lose(attempt.session_id, attempt.claim_id)
 
     def forget(self, host: str) -> None:

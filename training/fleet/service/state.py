@@ -101,7 +101,7 @@ def note_backup(db: Path, at: float) -> None:
 
 
 def backed_up_at(db: Path) -> float | None:
-    """Return the time of the last backup; None if none is known."""
+    """Return the time of the last backup in epoch seconds; None if none is known."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         return float(strict_json.loads(noted_beside(db).read_bytes())["at"])
     return None
