@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""``cis490-jobs`` for those who start it by path. The code is in ``training/fleet/cli/program.py``."""
+"""Start ``cis490-jobs`` by the path of this file. The code is in ``training/fleet/cli/program.py``."""
 
 import sys
 from pathlib import Path

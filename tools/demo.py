@@ -1,9 +1,10 @@
 """`make demo`: the whole fleet on one machine, from recorded telemetry to verified models, with nothing to set up.
 
-Builds the data set from the recorded sample, starts a receiver and two workers as separate processes, shows the jobs
-while they are trained, and ends with a table of the models and how far they can be trusted. Exits 0 only when every
-job ended as it should and every artifact was verified. Everything it makes is under demo/; each run has a folder of
-its own there. Whatever ends this program, the processes it started end with it.
+The demo builds the data set from the recorded sample, starts a receiver and two workers as separate processes, and
+shows the jobs while they are trained. It ends with a table of the models and how far they can be trusted. The exit code
+is 0 only when every job ended as it should, every artifact was verified, and the watch of this machine worked. All
+files are under demo/, each run in a folder of its own. However this program ends, the processes that it started end
+with it.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ priority = 200
 
 
 class DemoError(Exception):
-    """The demo cannot go on; the message is one sentence with the cause and the remedy."""
+    """The demo cannot continue; the message is one sentence with the cause."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class Processed:
 
 
 class Demo:
-    """One run: its folder, its processes, and the way to its receiver."""
+    """A run of the demo: its folder, its processes, and the client of its receiver."""
 
     def __init__(self, console: Console, *, with_failure: bool) -> None:
         self.console = console
@@ -112,7 +113,7 @@ class Demo:
         self.foretold: dict[str, Json] = {}  # when → the forecast of then
 
     def run(self) -> int:
-        """The whole story; returns the exit code."""
+        """Run the whole demo and return the exit code."""
         began = self.clock.monotonic()
         data = self._build_data()
         manifest = self._write_manifest()
@@ -185,7 +186,7 @@ class Demo:
     # ── watching ────────────────────────────────────────────────────────────────────────────
 
     def _watch(self, workers: list[LocalProcess]) -> list[Json]:
-        """Show the jobs until every one of them has ended; returns them."""
+        """Show the jobs until all have ended, and return them."""
         seen: dict[str, str] = {}
         live = Live(console=self.console, auto_refresh=False, transient=True)
         with live if self.console.is_terminal else contextlib.nullcontext():
@@ -206,7 +207,7 @@ class Demo:
                 self.stopping.wait(0.5)
 
     def _foretell(self, jobs: list[Json]) -> None:
-        """Ask for the forecast twice: when training has begun, and when half of it is done."""
+        """Ask for the forecast twice: when both hosts train, and when half of the jobs have ended."""
         ended = sum(job["status"] in FINAL for job in jobs)
         when = HALF if 2 * ended >= len(jobs) else BEGUN
         begun = {job["host"] for job in jobs if job["host"]} >= set(HOSTS)
@@ -225,7 +226,7 @@ class Demo:
     # ── the end ─────────────────────────────────────────────────────────────────────────────
 
     def _fetch(self, jobs: list[Json]) -> dict[str, Json]:
-        """Fetch, verify and unpack every model; returns the reports by job id."""
+        """Fetch, verify and unpack every model; return the models' reports by job id."""
         self._step("Fetching every model back from the receiver and verifying it")
         reports: dict[str, Json] = {}
         for job in jobs:
@@ -263,7 +264,8 @@ class Demo:
         return bool(job["name"] == "fails-on-purpose")
 
     def _say_failures(self, jobs: list[Json]) -> None:
-        """The operator's own command, so that the error is seen where it will be looked for."""
+        """Show jobs that failed with the command ``cis490-jobs status``, which an operator would use; nothing if none
+        failed."""
         failed = [job for job in jobs if job["status"] != "completed"]
         if failed:
             self.console.print("\n[bold]$ cis490-jobs status[/]", highlight=False)
@@ -273,7 +275,7 @@ class Demo:
             self.console.print(Text("\n".join(said)))
 
     def _write_site(self) -> str:
-        """Write the pages of this run, which outlive its receiver; returns the address of the first one."""
+        """Write the pages of this run, which outlive its receiver; return the address of the first page."""
         out = self.folder / "site"
         write_site(self.client, out, [], lambda *_: None)
         return (out / "index.html").as_uri()
@@ -289,9 +291,10 @@ class Demo:
         )
 
     def _watch_this_host(self) -> bool:
-        """Use a model where it stands: record this host's ordinary work, then watch, and stage something unusual.
+        """Record this host's ordinary work, then watch the host with a fetched model, and stage something unusual.
 
-        Returns False where that did not work; on systems that have no /proc there is nothing to do.
+        Return False if the recording or the watch failed. Except on Linux, or without the model, nothing is done and
+        True is returned.
         """
         found = sorted((self.folder / "fetched").rglob(WATCHING))
         if not found or sys.platform != "linux":
@@ -342,7 +345,7 @@ class Demo:
         return ended is not None and ended.code == 0
 
     def _tail(self, name: str) -> str:
-        """The last thing that a process of this run said."""
+        """Return the last line that a process of this run printed, or where its log is."""
         lines = [line for line in _read(self.folder / f"{name}.log").splitlines() if line.strip()]
         return lines[-1] if lines else f"see {_short(self.folder / name)}.log"
 
@@ -351,7 +354,8 @@ class Demo:
 
 
 def forecasts(foretold: Mapping[str, Json], jobs: Sequence[Json]) -> Table:
-    """Show what was foretold beside what came; in a narrow terminal the words wrap, and the figures stay whole."""
+    """Return a table of the predicted durations beside the real one; in a narrow terminal the words wrap, and the
+    figures stay whole."""
     made = Table(title="\nForecast and what came", title_justify="left", header_style="bold", box=None)
     for column in ("foretold", "all done in", "80 %", "came"):
         made.add_column(column, no_wrap=column != "foretold", overflow="fold")
@@ -382,7 +386,7 @@ def _figures(job: Json, report: Json) -> tuple[Text, ...]:
 
 
 def _footnote(reports: list[Json]) -> str:
-    """Say what the columns are, and how little one tested host tells."""
+    """Return the note that explains the columns and, for a single tested host, says how little its figures prove."""
     hosts = sorted({str(host) for report in reports for host in (report.get("split") or {}).get("unseen_hosts") or ()})
     where = f"on {', '.join(hosts)}, which trained none of them" if hosts else "on the test side"
     alone = '\n   One host and one seed are an anecdote: rotate = "hosts" in the plan asks each in turn.'
@@ -422,7 +426,7 @@ def _free_port() -> int:
 
 
 def _prune() -> None:
-    """Keep the last few runs: each holds models, and people look into them afterwards."""
+    """Remove all but the last few runs. These are kept because people look at their models afterwards."""
     runs = sorted(WORK.glob("run-*"), key=lambda path: path.stat().st_mtime)
     for old in runs[:-RUNS_KEPT]:
         shutil.rmtree(old, ignore_errors=True)
@@ -430,7 +434,7 @@ def _prune() -> None:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """SIGTERM ends the demo as Ctrl-C does."""
+    """Let SIGTERM end the demo as Ctrl-C does."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt

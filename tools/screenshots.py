@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Pictures of the dashboard, of the fleet that its tests build, into docs/images/; for the README, and to be looked at.
+"""Take pictures of the dashboard, which shows the fleet that its tests build, and write them to docs/images/ for the
+README.
 
     python tools/screenshots.py [FOLDER]   # all pages, light and dark, wide and narrow, go to FOLDER where one is given
 
-Needs Chromium at /usr/bin/chromium.
+This program needs Chromium at /usr/bin/chromium.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ FLAGS = "--no-sandbox --disable-gpu --no-first-run --disable-background-networki
 
 
 def main(argv: list[str]) -> int:
-    """Write the pictures; returns the exit code."""
+    """Write the pictures and return the exit code."""
     given = Path(argv[0]) if argv else None
     folder = given or ROOT / "docs" / "images"
     folder.mkdir(parents=True, exist_ok=True)

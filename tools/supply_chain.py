@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Locks, bills of materials and known weaknesses of what this project installs; each by the field's own tool.
+"""Write locks and bills of materials of what this project installs, and look for known vulnerabilities, each with the
+usual tool.
 
-    python tools/supply_chain.py lock    # locks/*.txt anew, from pyproject.toml and constraints.txt (uv)
-    python tools/supply_chain.py bill    # build/*.cdx.json, the bills of materials in CycloneDX's form (cyclonedx-bom)
-    python tools/supply_chain.py audit   # known vulnerabilities among the locked versions (pip-audit)
+    python tools/supply_chain.py lock    # write locks/*.txt from pyproject.toml and constraints.txt (uv)
+    python tools/supply_chain.py bill    # write build/*.cdx.json, the bills of materials in CycloneDX format (cyclonedx-bom)
+    python tools/supply_chain.py audit   # look for known vulnerabilities of the locked versions (pip-audit)
 
 A lock names every package of one kind of machine, for all platforms and Pythons, with the SHA-256 of its files; ``pip
-install --require-hashes -r locks/receiver.txt`` takes nothing else. Exit codes: 0 done, 1 a weakness
-was found or a tool failed, 2 wrong usage.
+install --require-hashes -r locks/receiver.txt`` installs nothing else. Exit codes: 0 done, 1 a vulnerability was found
+or a tool failed, 2 wrong usage.
 """
 
 from __future__ import annotations
@@ -49,11 +50,11 @@ TOOLS = Path(sys.executable).parent
 
 
 class ToolFailedError(Exception):
-    """One sentence."""
+    """A tool is missing or failed, or there is a known vulnerability. The text is one sentence."""
 
 
 def lock() -> None:
-    """Write every lock."""
+    """Write every lock file, with ``uv``."""
     for name, extras in LOCKS.items():
         target = f"locks/{name}.txt"
         chosen = [word for extra in extras for word in ("--extra", extra)]
@@ -66,7 +67,7 @@ def lock() -> None:
 
 
 def bill() -> None:
-    """Write what users install as a bill of materials each."""
+    """Write a bill of materials, with ``cyclonedx-py``, for each lock that users install from."""
     (ROOT / "build").mkdir(exist_ok=True)
     for name in WITH_BILL:
         target = f"build/{name}.cdx.json"
@@ -79,7 +80,8 @@ def bill() -> None:
 
 
 def audit() -> None:
-    """Ask for known vulnerabilities. A service that does not answer is said, and fails nobody."""
+    """Print the known vulnerabilities of locked versions. Raises ToolFailedError if there are any; if the service does
+    not answer, that is printed."""
     asked: set[str] = set()
     unknown: set[str] = set()
     found: dict[str, list[str]] = {}
@@ -104,7 +106,7 @@ def audit() -> None:
 
 
 def pins(text: str) -> dict[str, str]:
-    """Package → version(s) as a lock's lines pin them."""
+    """Return package → version (or several, with blanks between) as the lines of a lock file pin them."""
     found: dict[str, str] = {}
     for line in text.splitlines():
         name, equal, rest = line.partition("==")

@@ -1,8 +1,8 @@
-"""The model families, each declared once: its flags, and the facts about it that trainers, fleet and documentation
+"""The model families, each declared once: the family's flags, and the facts that trainers, fleet and documentation
 share.
 
-The command line, ``--describe`` and docs/trainer-contract.md are generated from ``FAMILIES``; so are the fleet's choice
-of GPU, threads and files. Standard library only: a family's library is imported when it trains.
+The command line, ``--describe`` and docs/trainer-contract.md are generated from ``FAMILIES``; the fleet looks there
+which models need GPU, threads and files. Standard library only: a family's library is imported when it trains.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Takes(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """One model family.
+    """A model family: its code, flags and libraries, and the facts by which its trainings are scheduled.
 
     ``module`` has ``fit(task)`` and ``load(model, facts, sidecar, classes, hyper)``, which rebuilds on the CPU what
     ``fit`` made. ``parallel`` is the share of a training that threads can divide, measured by bench/threads.py; 0 if
@@ -132,7 +132,7 @@ def _network(**own: Any) -> Family:
 
 
 def _sequence(body: str, usual: tuple[Hyper, ...], *own: Hyper) -> Family:
-    """Declare a network that reads windows."""
+    """Declare a family of networks that learn from whole windows; ``usual`` and ``own`` are its flags."""
     text = "how far training windows are disturbed, in deviations of a channel"
     perturb = Hyper(key="perturb", type=FlagType.FLOAT, default=0.3, min=0, max=10, help=text)
     return _network(module=SUPERVISED, body=body, hyper=(*usual, _smoothing(0.05), perturb, *own))
@@ -248,7 +248,7 @@ FAMILIES: Mapping[str, Family] = {
 }
 RUN_MODELS = tuple(model for model, family in FAMILIES.items() if family.supervised)
 SSL_MODELS = tuple(model for model, family in FAMILIES.items() if not family.supervised)
-OWN = _network(module="", hyper=())  # what is taken for true of a trainer of one's own
+OWN = _network(module="", hyper=())  # what is assumed of a custom trainer
 
 
 def family_of(model: str) -> Family:
@@ -269,7 +269,8 @@ def preloads(model: str) -> tuple[str, ...]:
 
 
 def describe(program: str, models: Sequence[str]) -> dict[str, Any]:
-    """Return the answer to ``--describe``: every model's hyperparameters, and a digest to compare hosts by."""
+    """Return the answer to ``--describe``: the hyperparameters of these models, and their digest, by which hosts are
+    compared."""
     hyper = {model: {"hyper": {each.key: each.describe() for each in FAMILIES[model].hyper}} for model in models}
     return {
         "describe_version": DESCRIBE_VERSION,

@@ -57,7 +57,7 @@ class LocalFs:
         return handle
 
     def write(self, handle: int, data: bytes | memoryview) -> None:
-        """Write all of ``data``, or raise."""
+        """Write all of ``data`` to an open file, or raise OSError."""
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(handle, rest) :]
@@ -86,7 +86,8 @@ class LocalFs:
             os.close(handle)
 
     def rename_new(self, source: Path, target: Path) -> None:
-        """Rename a file; FileExistsError if ``target`` exists. The caller lets no two of these race on one target."""
+        """Rename a file; FileExistsError if ``target`` exists. The caller makes sure that no other process creates
+        ``target`` meanwhile."""
         # Not link and unlink: a crash between the two leaves a part that shares the published file's bytes, and the
         # next resumed write would go through it into the published file.
         if target.exists():
@@ -146,7 +147,7 @@ class LocalFs:
             return []
 
     def free_bytes(self, path: Path) -> int:
-        """Return the bytes that an ordinary process may still write to the disk of ``path``."""
+        """Return the number of bytes that a process without special rights may still write to the disk of ``path``."""
         return shutil.disk_usage(path).free
 
 

@@ -1,4 +1,4 @@
-"""A hyperparameter's flag: declared by trainers, and read by the fleet from ``--describe``."""
+"""The declaration of a hyperparameter's flag, which trainers print with ``--describe`` and the fleet reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Versions of installed distributions, read from the names of their metadata folders.
+"""Read the versions of installed distributions from the names of their metadata folders.
 
 ``importlib.metadata`` does the same, and costs each program more than a megabyte for as long as it runs.
 """

@@ -79,8 +79,7 @@ def left_to(by: object, name: object, *, done: str, here: str, free: str = "") -
 
 
 def size(count: float) -> str:
-    """Return a number of bytes as text, in the first of B, KiB, MiB and GiB in which it is below 1024, or else in
-    GiB."""
+    """Return a number of bytes as text, in the first of B, KiB and MiB in which it is below 1024, or else in GiB."""
     for unit in ("B", "KiB", "MiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

@@ -11,7 +11,7 @@ from typing import IO, Any
 def replace_unprintable(*streams: IO[Any]) -> None:
     """Make streams print a question mark for each character that their encoding lacks.
 
-    A pipe on Windows can encode some 250 characters (its old code page), and a program that prints an arrow into such a
+    A pipe on Windows can encode some 250 characters (its old code page). A program that prints an arrow into such a
     pipe would end with a UnicodeEncodeError. Without arguments, standard output and standard error are changed.
     """
     for stream in streams or (sys.stdout, sys.stderr):

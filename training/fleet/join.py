@@ -1,9 +1,9 @@
 """Get this machine its certificate: ``python -m training.fleet.join`` with what ``cis490-jobs enroll`` printed.
 
-The key is made on this machine and never leaves it. The receiver's authority is fetched over a connection that is not
-verified yet, and is believed only if it has the fingerprint from the printed line; the code is sent only after that,
-encrypted for the receiver that this authority certifies. Exit codes: 0 joined (now or before), 1 refused or not stored,
-2 wrong usage, 75 receiver not reached or not ready.
+The key is made on this machine and never leaves it. The receiver's authority is fetched over an unverified connection,
+and is believed only if it has the fingerprint from the printed line; the code is sent only after that, encrypted for
+the receiver that this authority certifies. Exit codes: 0 joined (now or before), 1 refused or not stored, 2 wrong
+usage, 75 receiver not reached or not ready.
 """
 
 from __future__ import annotations

@@ -168,8 +168,8 @@ def _next(jobs: Sequence[Json], now: float) -> RenderableType:
 
 
 class Gantt:
-    """A picture of the hosts' future, one line per host: jobs as blocks of alternating colour, running jobs in another
-    colour."""
+    """A picture of the hosts' future, one line for each slot of a host: jobs as blocks of alternating shade, running
+    jobs in colour."""
 
     def __init__(self, jobs: Sequence[Json], now: float, done_at: float) -> None:
         self._jobs, self._now = jobs, now

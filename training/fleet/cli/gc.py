@@ -60,7 +60,8 @@ def _together(parts: Sequence[Json]) -> Json:
 
 
 def render(found: Json) -> RenderableType:
-    """Render what would be deleted: one sentence, then each item with its size and the reason."""
+    """Render what would be deleted: each item with its size and the reason, then the total; or a sentence if nothing
+    would be."""
     notes = [Text(f"note: {one_line(note, 300)}") for note in found["notes"]]
     if found["keeps_all"]:
         return Group(Text("the plan has no [retention]: everything is kept (its keys are in docs/manifest.md)"), *notes)

@@ -37,7 +37,7 @@ def incidents(
     host: Annotated[str | None, typer.Option(help="Only this host.")] = None,
     limit: Annotated[int, typer.Option(help="At most this many.", min=1, max=500)] = 50,
 ) -> None:
-    """List the incidents of watched hosts, their changes among them, the newest first, and the watches."""
+    """List the watched hosts, and the incidents and changes that they reported, the newest first."""
     answer = context.client().incidents(host=host, limit=limit)
     context.show(answer, rendered)
 

@@ -50,7 +50,7 @@ def explain(context: CommandContext, job: Job) -> None:
 
 @as_command()
 def workers(context: CommandContext) -> None:
-    """List all hosts that ever claimed work."""
+    """List all hosts that ever asked for work: what they have, what they train, and any warning."""
     answer = context.client().workers()
     context.show(answer, render.render_workers)
 
@@ -115,7 +115,7 @@ def wait(
     jobs: Annotated[list[str] | None, JOBS] = None,
     every: Annotated[bool, typer.Option("--all", help="Every job of the plan.")] = False,
 ) -> int:
-    """Wait until jobs have ended. Exit code 0: all completed; 3: one failed; 4: one was cancelled."""
+    """Wait until jobs have ended. Exit code 0: all completed; 3: one failed; 4: none failed, but one was cancelled."""
     if bool(jobs) == every:
         raise CannotError(f"{NAME_A_JOB}; or every job of the plan: --all", USAGE)
     over = waiting.wait(context, context.client(), list(jobs or ()), quiet=context.as_json)

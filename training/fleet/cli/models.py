@@ -27,7 +27,8 @@ _BLOCK_BYTES = 1024 * 1024
 
 
 class BundleRefused(Exception):  # noqa: N818 - a refusal
-    """The bundle does not follow the rules for this job's bundles; no file of it was kept. The text is one sentence."""
+    """A model was not unpacked: there is none, its bundle breaks a rule, or the folder holds other files. The text is
+    one sentence."""
 
 
 class Unpacked(NamedTuple):
@@ -115,8 +116,8 @@ def unpack(
 
     ``shared``: the files' names show their model, so that other models may be in the folder.
 
-    Raises BundleRefused if the bundle breaks a rule, and without ``force`` if the folder has other files of the same
-    names, or would mix files of two models. Raises OSError when the disk fails.
+    Raises BundleRefused if the bundle breaks a rule. Without ``force``, also if the folder has other files of these
+    names or would mix two models. Raises OSError when the disk fails.
     """
     import zstandard
 

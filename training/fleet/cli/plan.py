@@ -1,7 +1,7 @@
 """``cis490-jobs plan`` and ``apply``: show what an edit of the manifest would do, and do it.
 
-The file is read on this machine, with the rights of the user who runs the command; the receiver gets its jobs as plain
-data and judges them.
+The file is read on this machine, with the rights of the user who runs the command; the receiver gets the plan as plain
+data and checks it.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ OBSTACLES_MAX = 3
 
 
 def render_plan(answer: Json, file: PurePath | None = None) -> RenderableType:
-    """Render the answer: one sentence, then new, edited and existing jobs, then which host could take which."""
+    """Render the answer: one sentence, then new, edited and existing jobs, then which host could take which jobs."""
     jobs, reload, now = answer["jobs"], answer["reload"], answer["now"]
     of_whom = printable(str(file) if file is not None else answer["file"] or "the manifest")
     parts: list[RenderableType] = [Text(f"{of_whom}: {_summary(answer)}", "bold")]

@@ -101,7 +101,7 @@ def restore(
     snapshot: Annotated[str | None, typer.Option(help="Date of the copy; default the newest.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Keep an existing database next to the new one.")] = False,
 ) -> int:
-    """Restore a backup; the receiver must be stopped."""
+    """Restore the newest backup in FOLDER, or the one that --snapshot names; the receiver must be stopped."""
     from training.fleet.recovery.backup import Restore
 
     state = Deployment.of(state_dir, db, models_dir)

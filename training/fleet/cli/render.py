@@ -84,7 +84,8 @@ def render_list(views: Iterable[Json], *, every: bool = True) -> RenderableType:
 
 
 class Lines:
-    """A table with one line per row, for tens of thousands of rows; Rich's own takes over a millisecond per row."""
+    """A table with one line per row, for tens of thousands of rows; Rich's own table takes over a millisecond per
+    row."""
 
     def __init__(self, *columns: str, right: Sequence[str] = ()) -> None:
         self._columns = columns

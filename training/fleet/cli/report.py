@@ -45,7 +45,8 @@ def report(
 
 
 def write_site(client: FleetClient, out: Path, before: list[str], step: Callable[[int, int], object]) -> dict[str, int]:
-    """Request all pages, then replace the files ``before``; return the numbers of files and jobs."""
+    """Request all pages, write them into ``out``, and remove those files of ``before`` that were not written again.
+    Return the numbers of files and jobs."""
     from training.fleet.pages.site import site
 
     made = site(partial(_page, client), step)

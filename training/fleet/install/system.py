@@ -1,4 +1,4 @@
-"""Access to this machine for an installation: run commands as the right user, and collect facts."""
+"""Act on this machine for an installation: run commands as the right user, and collect facts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ NVIDIA = "0x10de"
 
 
 class LocalMachine:
-    """This machine."""
+    """The machine on which the installer runs: run commands, and change owners of files."""
 
     def run(self, argv: Sequence[str], *, cwd: PurePath | None = None, user: str | None = None) -> Ran:
         """Run a command and return how it ended. If we are root, ``user`` makes it run as that user, with that user's

@@ -1,4 +1,4 @@
-"""The training manifest: TOML read, checked key by key, and turned into jobs."""
+"""The training manifest: read the TOML file, check it key by key, and turn it into jobs."""
 
 from __future__ import annotations
 

@@ -41,14 +41,14 @@ _SAYS_NOTHING = "says nothing, as a file that an editor or a sync has not finish
 
 @cache
 def default_describer() -> Describer:
-    """Make a describer of the installed trainers that caches their answers for the life of this process."""
+    """Return the describer of the installed trainers, one for this process, which caches their answers."""
     return ProcessDescriber()
 
 
 def load_manifest(
     path: str | Path, *, describer: Describer | None = None, datasets: Catalogue | None = None
 ) -> Manifest:
-    """Load the plan in ``path``; raises :class:`ManifestError` with every mistake in it.
+    """Read and check the file ``path`` and return the plan. Raises :class:`ManifestError` with every mistake in it.
 
     Without ``datasets`` the plan's references to data sets stay as written.
     """
@@ -57,7 +57,7 @@ def load_manifest(
 
 
 def read_manifest(path: Path) -> str:
-    """Read the file's text; raises :class:`ManifestError`."""
+    """Return the text of the file ``path``. Raises :class:`ManifestError` if it cannot be read."""
     try:
         return read_source(path)
     except UnreadableError as error:

@@ -1,4 +1,4 @@
-"""PURE: warnings about a manifest that is valid but probably not meant so."""
+"""Pure: write warnings about a manifest that is valid, but probably does not say what its author means."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The parser of a manifest's TOML, which finds every syntax mistake that can be separated from its neighbours.
 
-``tomllib`` stops at the first mistake. When a mistake lies within one ``key = value`` line, that line is skipped and
-reading continues, so one wrong quote does not hide ten wrong names further down.
+``tomllib`` stops at the first mistake. A ``key = value`` line with a mistake is skipped and reading continues, so that
+one wrong quote does not hide ten wrong names further down.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class Document:
 
 
 def read_source(path: Path) -> str:
-    """Read the file's text; raises :class:`UnreadableError`."""
+    """Return the text of the file ``path``. Raises :class:`UnreadableError` if it is missing, too large, or not
+    UTF-8."""
     try:
         if path.exists() and not path.is_file():
             raise UnreadableError("this is not a regular file", "name the manifest itself")

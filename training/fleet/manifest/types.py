@@ -153,7 +153,7 @@ def _keys(of: type) -> Sequence[tuple[str, Kind[Any] | None, Any, bool]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """A plan without mistakes."""
+    """A checked plan: its hosts, jobs, custom trainers, channels and rules."""
 
     name: str
     hosts: Mapping[str, HostSpec]

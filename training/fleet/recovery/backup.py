@@ -2,17 +2,17 @@
 
 ::
 
-<folder>/backup.json                         says that this is a folder of backups
+    <folder>/backup.json                         says that this is a folder of backups
     <folder>/content/ab/<sha256>                 files of the store and chunks of data sets, shared by all snapshots
     <folder>/snapshots/<moment>/training_jobs.db the database, as of one moment
     <folder>/snapshots/<moment>/contents.json    the files and data sets that belong to it, with their digests
 
-The database comes first: a bundle is published before its row is committed, so everything that copy names can still be
-copied afterwards, unless retention deletes it just then and leaves a note in its place. A snapshot gets its name only
-when all of it is durable, so that an incomplete one is never used. A restore works in the opposite order: files first,
-then the database, so that at every moment the bundle that a row names is there. A restore deletes no work: an old
-database is renamed, an undamaged bundle that the backup lacks is kept, and finished work that the copy of the database
-lacks is restored from its provenance.
+The database comes first: a bundle is published before its row is committed, so everything that this copy names can
+still be copied afterwards. If retention deletes a bundle just then, the note in its place is copied. A snapshot gets
+its name only when all of it is durable, so that an incomplete one is never used. A restore works in the opposite order:
+files first, then the database, so that at every moment the bundle that a row names is there. A restore deletes no work:
+an old database is renamed, and an undamaged bundle that the backup lacks is kept. Finished work that the copy of the
+database lacks is restored from its provenance.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ FORMAT = b'{"format":4}\n'
 
 
 class Contents(msgspec.Struct, kw_only=True):
-    """The content of ``contents.json``."""
+    """The content of a snapshot's ``contents.json``: which files, data sets and jobs belong to its database."""
 
     made_at: float  # epoch seconds
     database_id: str
@@ -150,7 +150,7 @@ class Snapshot:
         self.named(path, sha256, what)
 
     def bundle(self, delivery: StoredBundle) -> None:
-        """Copy a bundle, or the note that retention deleted it; and the bundle's other files."""
+        """Copy a bundle, or the note that retention deleted the bundle; and its reports and provenance files."""
         artifact, what = delivery.artifact, delivery.what
         note, size = f"{artifact.place}/{REMOVED}", self.fs.size
         noted = size(self.store / note) is not None
@@ -284,7 +284,7 @@ def _after(moment: str, last: str) -> str:
 
 @dataclass
 class Restored:
-    """The result of a restore."""
+    """The result of a restore: what was restored, what was kept, and what is lost."""
 
     snapshot: str
     contents: Contents

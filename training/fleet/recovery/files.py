@@ -28,7 +28,8 @@ UNTOUCHED = "the state that was there is untouched"
 
 @contextlib.contextmanager
 def plainly(doing: str, comfort: str) -> Iterator[None]:
-    """Turn errors of the system, the database and the store into one sentence that names the consequence."""
+    """Turn errors of the system, the database and the store into a RecoveryError: one sentence that ends with
+    ``comfort``, what is still whole."""
     try:
         yield
     except (DatabaseError, StoreError) as error:
@@ -81,7 +82,7 @@ def stamp(now: float) -> str:
 def holding(doing: str, state: Deployment, *, force: bool) -> Iterator[None]:
     """Lock a state folder whose database will be replaced; if root runs this, act with the receiver's user's rights.
 
-    Raises RecoveryError while a receiver uses the folder, and without ``force`` if it has a database.
+    Raises RecoveryError while a receiver uses the folder; without ``force``, also if the folder has a database.
     """
     owner = owner_of(state.db)
     # So that files that root once left can be written.

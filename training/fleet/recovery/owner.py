@@ -15,7 +15,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A user for access checks: its id, its group, and further groups."""
+    """A user whose rights this process can take: user id, group id, and further groups."""
 
     uid: int
     gid: int

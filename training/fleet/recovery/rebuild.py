@@ -35,7 +35,7 @@ FORGOTTEN = (
 
 @dataclass
 class Rebuilt:
-    """The result of a rebuild."""
+    """The result of a rebuild: which jobs are completed, how many wait, and what could not be used."""
 
     completed: list[str] = field(default_factory=list)  # names of jobs
     unlisted: list[str] = field(default_factory=list)  # of these, not in the manifest
