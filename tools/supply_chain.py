@@ -3,7 +3,7 @@
 usual tool.
 
     python tools/supply_chain.py lock    # write locks/*.txt from pyproject.toml and constraints.txt (uv)
-    python tools/supply_chain.py bill    # write build/*.cdx.json, the bills of materials in CycloneDX format (cyclonedx-bom)
+    python tools/supply_chain.py bill    # write build/*.cdx.json, bills of materials (cyclonedx-bom)
     python tools/supply_chain.py audit   # look for known vulnerabilities of the locked versions (pip-audit)
 
 A lock names every package of one kind of machine, for all platforms and Pythons, with the SHA-256 of its files; ``pip

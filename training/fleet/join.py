@@ -186,7 +186,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--code", required=True, help="one-time code, as printed; valid for 15 minutes")
     parser.add_argument("--fingerprint", required=True, help="of the receiver's authority, as printed: sha256:…")
     parser.add_argument(
-        "--tls-dir", type=Path, metavar="DIR", help="folder of the certificate; default: where its program looks"
+        "--tls-dir", type=Path, metavar="DIR", help="folder for the certificate; default: where its program looks"
     )
     return parser
 

@@ -48,7 +48,7 @@ def test_gc_shows_asks_removes_and_is_audited(tmp_path):
         code, out, err = jobs("gc", typed="y\n")
         assert code == 0, err
         assert "removed: 1 model" in out
-        assert "nothing goes now" in jobs("gc", "--dry-run")[1]
+        assert "nothing is deleted now" in jobs("gc", "--dry-run")[1]
         code, _, err = jobs("get", "worse", "--out", str(tmp_path / "got"))
         assert code == 1
         assert "the model of job worse was removed on 20" in err

@@ -603,7 +603,7 @@ def test_the_command_names_every_finding_and_exits_with_1(state):
     change(state, f"UPDATE jobs SET ended_by = NULL WHERE job_id = {FAILS}")
     code, out, _ = doctor(state)
     assert code == 1
-    assert "job fails failed and nothing says of what" in out
+    assert "job fails failed, and its row does not say what ended it" in out
     assert "cis490-jobs requeue fails" in out
     code, out, _ = doctor(state, "--json")
     answer = json.loads(out)

@@ -333,7 +333,7 @@ def test_hosts_to_train_on_that_the_data_set_has_not_are_named_at_once(fleet):
     fleet.push(b"data")  # by a program of before, which does not say where it was recorded
     assert not [note for note in fleet.reload().notes if "train_hosts" in note]
     fleet.push(b"data", hosts=["desk", "lab-2"])
-    note = 'train_hosts of job "one" names "lab-1", which its data set has not; it has desk, lab-2; did you mean lab-2?'
+    note = 'train_hosts of job "one" names "lab-1", which its data set lacks; known: desk, lab-2; did you mean lab-2?'
     assert [each for each in fleet.reload().notes if "train_hosts" in each] == [note]
     fleet.push(b"data")  # once more by the other
     assert note in fleet.start().notes

@@ -54,8 +54,8 @@ def push_dataset(
     context.show({**view, "sent": sent}, lambda _: "\n".join([line, *moved_lines(view, called)]))
     if not any(file.path == VALIDATION_FILE for file in listing.files):
         context.complain(
-            f"there is no {VALIDATION_FILE} in it, so only trainers of your own can use it; "
-            "`python -m training.data.build` makes a folder for ours"
+            f"the folder has no {VALIDATION_FILE}, so only custom trainers can use this data set; "
+            "`python -m training.data.build` makes a folder for the built-in trainers"
         )
 
 
@@ -90,7 +90,7 @@ def list_datasets(context: CommandContext) -> None:
 @as_command("remove", group=DATASET)
 def remove_dataset(
     context: CommandContext,
-    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="Its name, its id, or a prefix.")],
+    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="A data set's name, id, or a prefix of its id.")],
 ) -> None:
     """Remove a data set that no job needs; if it has several names, free only the given one."""
     calls = context.client().datasets

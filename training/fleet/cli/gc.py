@@ -67,7 +67,7 @@ def render(found: Json) -> RenderableType:
         return Group(Text("the plan has no [retention]: everything is kept (its keys are in docs/manifest.md)"), *notes)
     items = found["items"]
     if not items:
-        return Group(Text("nothing goes now: all that the plan's [retention] does not keep is gone already"), *notes)
+        return Group(Text("nothing is deleted now: the plan's [retention] keeps all that is there"), *notes)
     rows = []
     for each in items[:SHOWN_MAX]:
         attempt = f", attempt {each['attempt']}" if each["attempt"] else ""

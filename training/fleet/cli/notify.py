@@ -44,7 +44,7 @@ def _table(data: Mapping[str, Any]) -> Table | str:
 @as_command("test", group=NOTIFY)
 def send_test(
     context: CommandContext,
-    channel: Annotated[str | None, typer.Argument(help="Its name in [notify.*]; without one, all.")] = None,
+    channel: Annotated[str | None, typer.Argument(help="A channel's name in [notify.*]; default all.")] = None,
 ) -> int:
     """Send a test message now; exit code 1 if it did not arrive on every channel."""
     data = context.client().notify_test(channel=channel)

@@ -19,10 +19,10 @@ def _named(given: Any) -> Any:
 
 
 JOB = typer.Argument(
-    metavar="JOB", help="Its name, its id, or a unique prefix of the id.", callback=_named, autocompletion=complete.jobs
+    metavar="JOB", help="A job's name, id, or a unique prefix of its id.", callback=_named, autocompletion=complete.jobs
 )
 JOBS = typer.Argument(
-    metavar="JOB...", help="Names, ids, or at least six digits of ids.", callback=_named, autocompletion=complete.jobs
+    metavar="JOB...", help="Jobs' names, ids, or six digits of ids.", callback=_named, autocompletion=complete.jobs
 )
 Job = Annotated[str, JOB]
 Jobs = Annotated[list[str], JOBS]

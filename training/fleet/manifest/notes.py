@@ -42,7 +42,7 @@ def _not_recorded(jobs: Iterable[JobSpec], recorded: Mapping[str, Sequence[str]]
             near = closest(name, hosts)
             listed = ", ".join(hosts[:_HOSTS_LISTED]) + (", …" if len(hosts) > _HOSTS_LISTED else "")
             yield (
-                f'{key} of job "{job.name}" names "{name}", which its data set has not; it has {listed}'
+                f'{key} of job "{job.name}" names "{name}", which its data set lacks; known: {listed}'
                 + (f"; did you mean {near}?" if near else "")
             )
 

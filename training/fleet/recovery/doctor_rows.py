@@ -72,7 +72,7 @@ QUESTIONS = (
         lambda row: f"give the doctor the --policy that the receiver has; if that is no reason, {_again(row)}",
         Gravity.WARNING,  # the operator may have lowered a budget while it waited
     ),
-    Question("doctor_reasons", "job {name} failed and nothing says of what", _again),
+    Question("doctor_reasons", "job {name} failed, and its row does not say what ended it", _again),
     Question(
         "doctor_chain",
         "event {seq} of job {job_id} begins at {from_status}, but the one before led to {before}",
@@ -91,7 +91,7 @@ QUESTIONS = (
             f"hold it again if it shall be held"
         ),
     ),
-    Question("doctor_strangers", "{what} ({attempt}) is of job {job_id}, which has none such"),
+    Question("doctor_strangers", "{what} ({attempt}) names job {job_id}, but this job or attempt does not exist"),
     Question(
         "doctor_granted", "what attempt {attempt} of job {job_id} was granted is not a job dict of that job", HISTORY
     ),
@@ -124,7 +124,7 @@ QUESTIONS = (
     ),
     Question(
         "doctor_output_kept",
-        "the output of attempt {attempt} of job {job_id} from line {first} on is kept and not kept",
+        "the output of attempt {attempt} of job {job_id} from line {first} on is marked both as kept and as not kept",
         HISTORY,
     ),
     Question(

@@ -35,7 +35,7 @@ def grown_files(state: Deployment) -> Iterator[Grown]:
     beside = [path for path in state.db.parent.glob(f"{name}.*") if path.suffix not in ours]
     yield measured("copies of the database", beside, "none", _BY_HAND)
     log = [Path(f"{state.db}{each}") for each in ("", "-wal")]
-    yield measured("the database", log, "none: what is in it stands below")
+    yield measured("the database", log, "none: its rows are listed below")
 
 
 def grown_rows(row: Mapping[str, Any]) -> Iterator[Grown]:
@@ -47,7 +47,7 @@ def grown_rows(row: Mapping[str, Any]) -> Iterator[Grown]:
     lines = f"{size(LOG_BYTES_MAX)} of text an attempt, and the plan's [retention]"
     yield Grown("lines of output", row["lines"] + row["filed"], None, lines, _GC)
     yield Grown("rows of the audit", row["audit"], None, _HISTORY)
-    yield Grown("hosts", row["hosts"], None, "one a name that ever asked for work")
+    yield Grown("hosts", row["hosts"], None, "one for each name that ever asked for work")
 
 
 def _files(what: str, root: Path, bound: str, verb: str = "", *, without: tuple[Path, ...] = ()) -> Grown:
