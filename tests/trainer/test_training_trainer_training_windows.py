@@ -395,7 +395,7 @@ def test_other_data_are_judged_where_neither_has_learnt(exported_twice, capsys):
     assert comparing.main([str(a), str(b), str(data), "--other-data"]) == Exit.DONE
     said = capsys.readouterr().out
     assert "that neither saw" in said
-    assert "windows were left out: one of them has seen part of their recordings." in said
+    assert "windows were left out: one of the models has seen part of their recordings." in said
 
 
 def test_nothing_is_concluded_where_a_checkpoint_does_not_know(exported_twice, tmp_path, capsys):

@@ -224,7 +224,7 @@ def test_a_restart_calls_nobody_twice(world, tmp_path):
     assert len(heard) == 1
     assert Streams(watch.streams.checkpoint, watch.streams.rule).load(state) is None
     other = Streams(watch.streams.checkpoint, replace(watch.streams.rule, quiet_s=61.0))
-    assert "kept for another model" in str(other.load(state))
+    assert "belongs to another model" in str(other.load(state))
     assert other.states == {}
 
 

@@ -29,7 +29,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         "reference", type=Path, help="reference recordings of the host, or a processed data set that has some"
     )
     parser.add_argument(
-        "--data", type=Path, help="folder of the data set it was trained on, to train again (default: set a level only)"
+        "--data",
+        type=Path,
+        help="folder of the data set that the model was trained on, to train again (default: only set a level)",
     )
     parser.add_argument("--out-dir", type=Path, required=True, help="folder for the adapted checkpoint")
     parser.add_argument("--reports-dir", type=Path, help="folder for the report of a training (default: --out-dir)")

@@ -147,8 +147,8 @@ def _add_contract(parser: _Parser, *, full: bool) -> None:
         help=f"folder for the state of an interrupted run (default: ${STATE_VARIABLE}, else --out-dir)",
     )
     recipe = (
-        "test on other hosts, on random episodes, or on the latest ones (default sample); behaviour: as host, and "
-        "train again without each malicious-like behaviour, to see what is then caught of it"
+        "host: test on other hosts; sample: on random episodes (default); time: on the latest ones; behaviour: like "
+        "host, and train again without each malicious-like behaviour, to measure how much of it is then caught"
     )
     add("--split-recipe", choices=[r.value for r in Recipe], default="sample", help=recipe)
     left_out = "host to test on, other hosts are left out (default: every host that does not train)"

@@ -31,7 +31,7 @@ MEASURES = {"mean": "level", "std": "spread"}
 SHOWN = 3  # channels of a change
 LOOK = "An attack that stays looks like this, and so does new work: look at the host."
 MOST = 240  # stretches that are kept of a host, and of its reference: the latest ones
-FIRST_LOOK = 30  # stretches: in fewer nobody knows how much a stretch resembles those before it
+FIRST_LOOK = 30  # stretches: fewer do not show how much a stretch resembles those before it
 PACE = 5  # of the record's length: a part of it must be new before it is looked at again
 EPOCH_LIKE = 1e8  # seconds: smaller ones are no dates
 

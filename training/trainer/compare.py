@@ -34,13 +34,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         "two models also the gaps with 95 % intervals; for more, which of them differ from the first.",
     )
     parser.add_argument(
-        "a", type=Path, help="file <model>_<mode>.ckpt.json of a trained model, or a folder of a rotation's"
+        "a",
+        type=Path,
+        help="file <model>_<mode>.ckpt.json of a trained model, or the folder of a rotation's checkpoints",
     )
-    parser.add_argument("b", type=Path, help="checkpoint, or folder, to compare it with")
+    parser.add_argument("b", type=Path, help="checkpoint, or folder of another rotation, to compare the first with")
     parser.add_argument(
-        "more", type=Path, nargs="*", help="further checkpoints: shows ties, and how far the first is lucky"
+        "more",
+        type=Path,
+        nargs="*",
+        help="further checkpoints; then also shows ties, and how much too high the best AUROC is",
     )
-    parser.add_argument("data", type=Path, help="folder of the processed data set that both were trained on")
+    parser.add_argument("data", type=Path, help="folder of the processed data set that all models were trained on")
     parser.add_argument(
         "--n-resamples", type=_resamples, default=1000, help="number of bootstrap resamples (default 1000)"
     )

@@ -188,11 +188,13 @@ def in_words(found: JsonDict) -> str:
     )
     lines += found["notes"]
     if found["left_out"]:
-        lines.append(f"{found['left_out']:,} windows were left out: one of them has seen part of their recordings.")
+        lines.append(
+            f"{found['left_out']:,} windows were left out: one of the models has seen part of their recordings."
+        )
     if found["unknown"]:
         lines.append(
             f"Which is better is unknown: {' and '.join(found['unknown'])} may have been trained on these "
-            "windows; a checkpoint does not keep so many windows as it has seen."
+            "windows; a checkpoint stores no digests of so many windows as the model has seen."
         )
         return "\n".join(lines)
     if "standings" in found:

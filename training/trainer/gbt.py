@@ -54,10 +54,10 @@ STARTS = ("nothing", "linear model")
 STRETCH = 20
 LEAST_SHARE = 6  # boosting from nothing takes at least one in so many of the rounds allowed
 MOST_SKETCHED = 4_096  # windows that say where a feature's bins lie; more hardly move an edge
-SURE = 0.05  # added to a validation loss before it makes a weight: few windows may show none
+SURE = 0.05  # added to a validation loss before a weight is computed: on few windows the loss may be 0
 MOST_SHOWN = 1_024  # windows that say how training goes
 BINS_A_BYTE = 256
-HELD_TWICE = 2  # times its size in single precision takes a window that is held as it is
+HELD_TWICE = 2  # a window held unbinned takes so many times its size in single precision
 
 
 class BoosterPart(NamedTuple):

@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--state",
         type=Path,
-        help="file that keeps open incidents, and how hosts have been, from one call to the next (default: none)",
+        help="file that keeps open incidents, and the record of each host, from one call to the next (default: none)",
     )
     parser.add_argument(
         "--confirm-change", action="append", default=[], metavar="HOST",

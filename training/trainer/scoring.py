@@ -201,7 +201,8 @@ def remarks(judged: Judged, side: Names | None) -> list[str]:
         shown = ", ".join(f"{names[place]} {counts[place]:,}" for place in np.argsort(at))
         first = f"Windows by side: {shown}; only test and new ones tell how good the model is."
         if NEW in names:
-            first += " New is what shares no samples with them: a copy that was rounded or scaled is not recognised."
+            first += " New windows share no samples with those that the model was trained, calibrated or tested on;"
+            first += " a copy that was rounded or scaled is not recognised."
     inputs, said = judged.inputs, [first, *ranges.said_of(judged.inputs, judged.document)]
     if inputs.schema.time in (Timing.STARTS, Timing.NONE):
         said.append(

@@ -28,7 +28,7 @@ from scipy.stats import rankdata
 
 from training.data.values import Floats, Ints
 
-ERROR_RATE = 0.01  # of hosts that did not change: how many may be told to have
+ERROR_RATE = 0.01  # of hosts that did not change: how many may be reported as changed
 LEAST_PAIRS = 0.7  # of the pairs (before, after) that must be ordered alike
 FEWEST = 3  # stretches on either side of a start that is tried
 LONGER = 1.25  # times the last end of the record that was tried
@@ -79,7 +79,7 @@ def find(series: StretchSeries, *, error_rate: float = ERROR_RATE) -> list[Shift
         one for one in (_measure(series, number) for number in range(series.values.shape[1])) if one is not None
     ]
     looked_at = len(measures)
-    found = [_of(one) for one in measures if one.least() <= error_rate]  # the others can neither be told nor hinder
+    found = [_of(one) for one in measures if one.least() <= error_rate]  # no other can be reported, or prevent a report
     told = []
     for rank, (one, pairs) in enumerate(sorted(found, key=lambda each: each[0].p)):
         p = one.p * (looked_at - rank)  # Holm: the next one is corrected for those that are left

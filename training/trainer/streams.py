@@ -117,7 +117,7 @@ class Streams:
             raise StreamsError(f"{path} is no state file of this version: remove it, or name another one with --state")
         if (kept.checkpoint, kept.rule) != (self.checkpoint, self.rule):
             self.undelivered = kept.undelivered  # whoever raised them, somebody is still to be called
-            return f"{path} was kept for another model: begun afresh"
+            return f"{path} belongs to another model: its incidents and changes are not used"
         self.states, self.undelivered, self.hosts = kept.states, kept.undelivered, kept.hosts
         return None
 

@@ -97,7 +97,7 @@ class Task(Joined):
     model: str
     names: tuple[str, ...]  # of the features, or of the channels
     feature_names: tuple[str, ...]
-    ordinary: GivenWindows  # references of all hosts; what learns from them must not be told their levels by them
+    ordinary: GivenWindows  # windows of all hosts' references
     classes: int
     is_benign: Bools  # (N,) windows of a benign class; none where no class is benign
     hyper: Mapping[str, Value]

@@ -94,7 +94,7 @@ class Unshown:
     places: Ints
     score: Floats
     alarm: Bools | None  # None without a threshold
-    left_out: bool = True  # False: no window of it trained the model that is reported
+    left_out: bool = True  # False: the reported model itself was trained on no window of the behaviour
 
 
 class ShownModel(NamedTuple):

@@ -322,7 +322,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m training.trainer.evaluation.page",
         allow_abbrev=False,
-        description="The HTML page of a report, with its curves.",
+        description="Write the HTML page of a report, with its curves.",
     )
     parser.add_argument("report", type=Path, help="<model>_<mode>_train.json")
     parser.add_argument("--out", type=Path, help="the page (default: the report's name with .html)")

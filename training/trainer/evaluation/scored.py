@@ -33,7 +33,7 @@ class Classes:
         """Raise ValueError if a benign class is not one of the classes."""
         unknown = sorted(set(self.benign) - set(self.names))
         if unknown:
-            raise ValueError(f"{unknown[0]!r} is called benign and is no class")
+            raise ValueError(f"{unknown[0]!r} is named as benign, but is no class of the data")
 
     @classmethod
     def of(cls, label_map: Mapping[str, int], benign: Sequence[str]) -> Classes:
