@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 
 class Address(NamedTuple):
-    """``http[s]://host[:port][/prefix]`` in its parts."""
+    """The parts of a receiver's address, ``http[s]://host[:port][/prefix]``."""
 
     secure: bool
     host: str

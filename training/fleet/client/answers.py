@@ -31,7 +31,7 @@ class ClientError(Exception):
 
 
 class Unreachable(ClientError):  # noqa: N818 - named like the refusals
-    """No answer, or an incomplete one."""
+    """No answer came from the receiver, or an incomplete one."""
 
 
 class Stranger(Unreachable):

@@ -242,7 +242,7 @@ class FleetClient:
     ) -> HeartbeatReply:
         """Renew the lease; report progress, the use of the host and output (``HeartbeatRequest``, whole or by members).
 
-        If given by members, heartbeats are numbered automatically, and ``lines`` must follow those sent before.
+        A heartbeat that is given by members gets its number automatically; its ``lines`` must follow those sent before.
         """
         tries, held = members.pop("tries", None), self._claims.of(job_id, members.get("claim_id"))
         message = message or self._claims.beat(held, lines, members)
@@ -354,7 +354,8 @@ class FleetClient:
         return self.call("plan") if given is None else self.call("plan_of", body=given)
 
     def forecast(self, question: Mapping[str, Any] | None = None) -> JsonObject:
-        """Predict which host trains which job when (``ForecastReply``); ``question`` is a ``ForecastRequest``."""
+        """Ask which host will train which job when (``ForecastReply``). ``question``, a ``ForecastRequest``, may
+        suppose other hosts or another plan."""
         return self.call("forecast") if question is None else self.call("forecast_of", body=question)
 
     def get_model(

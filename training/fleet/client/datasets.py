@@ -95,7 +95,7 @@ class DatasetCalls(ChunkCalls):
         return self._call("remove_dataset", dataset_id)
 
     def unname(self, dataset_id: str, name: str) -> JsonObject:
-        """Free one of a data set's names (``DatasetView``)."""
+        """Remove one of a data set's names (``DatasetView``)."""
         return self._call("unname_dataset", dataset_id, name=name)
 
     def _call(self, name: str, /, *parts: str, **given: Any) -> JsonObject:

@@ -1,6 +1,6 @@
 """PURE: decide whether an answer comes from the receiver, and if not, which program sent it.
 
-A captive portal may answer in the receiver's place, a proxy with its own limits or without a back end, or another
+In the receiver's place a captive portal may answer, a proxy (with its own limits, or without a back end), or another
 service on its port. Another receiver may answer, too, such as one started by mistake with a wrong ``--db``. TLS does
 not help, because a proxy may answer behind it. So an answer counts only if its header has the right database id. For a
 call about a grant, that is the database that granted it; otherwise, the one that answered this client first. Any other

@@ -63,7 +63,7 @@ def _own_file() -> Iterator[None]:
 
 
 class _Body:
-    """A request's body; a failure to read it is distinguished from a network failure."""
+    """A request's body. A failure to read its file raises another error than a failure of the network."""
 
     def __init__(self, file: Readable) -> None:
         self._file = file
@@ -78,7 +78,7 @@ Sink = Callable[[bytes], object]
 
 
 class Transport(Protocol):
-    """The network as the client uses it."""
+    """The interface through which the client uses the network."""
 
     def request(
         self, method: str, path: str, headers: Mapping[str, str], body: Body, timeout_s: float, sink: Sink | None = None
@@ -127,7 +127,7 @@ class _Asked(NamedTuple):
 
 
 class HttpTransport:
-    """HTTP/1.1 with kept-alive connections to one origin."""
+    """A transport over HTTP/1.1 with kept-alive connections to one origin."""
 
     def __init__(self, base_url: str, *, tls: ssl.SSLContext | None = None, answer_s: float | None = None) -> None:
         """``base_url`` is ``http[s]://host[:port][/prefix]``; anything else is a ValueError in one sentence.

@@ -97,7 +97,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--receiver-url", required=True, metavar="URL", help="the receiver")
     parser.add_argument("--host-id", required=True, metavar="NAME", help="name of this host")
-    parser.add_argument("--tls-dir", type=Path, metavar="DIR", help="folder of the certificate; default: join's")
+    parser.add_argument(
+        "--tls-dir", type=Path, metavar="DIR", help="folder of the certificate; default: where joining stores it"
+    )
     parser.add_argument("--check", action="store_true", help="only check flags and certificate; nothing is sent")
     return parser
 

@@ -100,7 +100,7 @@ def differences(specs: Sequence[Json]) -> tuple[list[tuple[str, list[str]]], lis
 
 
 def sentence(names: Sequence[str], unlike: Sequence[tuple[str, list[str]]], alike: int) -> str:
-    """Say in one line what the jobs differ in."""
+    """Say in one line in how many fields, and in which, the jobs differ."""
     told = [one_line(name, 60) for name in names]
     who = f"{', '.join(told[:-1])} and {told[-1]}"
     if not unlike:

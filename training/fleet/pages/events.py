@@ -24,7 +24,7 @@ class EventsQuery(NamedTuple):
     before: int | None = None
 
     def address(self, **changed: Any) -> str:
-        """Return the address with some parts changed; a changed filter begins at the newest event."""
+        """Return the page's address with some parts changed; without ``before`` it begins at the newest event."""
         said = {**self._asdict(), "before": None, **changed}
         return page_address("/events", **said)
 
@@ -66,7 +66,7 @@ def _day(at: float) -> str:
 
 
 def sentence(events: list[Event], query: EventsQuery, now: float) -> str:
-    """Say in one line what the page shows."""
+    """Say in one line when the newest event shown was, and what it was."""
     if not events:
         return "Nothing has happened yet." if query == EventsQuery() else "No event matches."
     last = events[0]

@@ -104,7 +104,7 @@ def _options(
 
 
 def sentence(total: int | None, shown: int, query: JobsQuery) -> str:
-    """Say in one line what the page shows."""
+    """Say in one line how many jobs match which filters."""
     wanted = query.wanted
     said = [wanted.status, wanted.mode, wanted.model]
     what = " ".join(one_line(each, 40) for each in said if each)

@@ -1,4 +1,4 @@
-"""The page for a refused request: the sentence of the refusal, and a link to continue."""
+"""The page for a refused request: the sentence of the refusal, and a link to the login where that can help."""
 
 from __future__ import annotations
 

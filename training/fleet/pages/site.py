@@ -1,4 +1,4 @@
-"""Write the receiver's pages as files: every page that can be reached by links from the menu, with relative links."""
+"""Make files of the receiver's pages, with relative links: of every page that can be reached by links from the menu."""
 
 from __future__ import annotations
 

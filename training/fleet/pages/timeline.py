@@ -63,7 +63,7 @@ class UpcomingTime(NamedTuple):
     partly: bool  # some jobs fit nowhere, or are held
 
     def share(self, at: float) -> float:
-        """Return where a time lies within that span, 0 to 1."""
+        """Return where a time lies between now and the end of the forecast, 0 to 1."""
         return min(max((at - self.begin) / (self.finish - self.begin), 0.0), 1.0)
 
 

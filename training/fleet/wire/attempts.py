@@ -99,13 +99,15 @@ class HostTerms(Wire):
 
     @property
     def observes(self) -> bool:
-        """Return True if a condition of the owner requires reading the machine's state."""
+        """Return True if a condition of the owner requires the worker to read the machine's state (load, battery, use,
+        temperature, clock)."""
         limits = (self.pause_above_cpu, self.pause_above_gpu, self.pause_above_celsius)
         return bool(self.hours) or self.pause_on_battery or self.pause_when_used or any(x is not None for x in limits)
 
 
 class DeclinedView(Wire):
-    """A job that this host does not get now, because another will have it done sooner. Times in epoch seconds."""
+    """A job that the claiming host does not get now, because another host will have it done sooner. Times in epoch
+    seconds."""
 
     job_id: str  # the oldest of those like it
     name: str
@@ -129,7 +131,8 @@ class BookedView(Wire):
 
 
 class ClaimReply(Wire):
-    """The grant; or, with ``job_id`` null, the reason for none and the time after which to ask again."""
+    """The answer to a claim: the grant of a job. If ``job_id`` is null, it has the reason for no job, and the time
+    after which to ask again."""
 
     job_id: str | None = None
     name: str | None = None
@@ -189,8 +192,8 @@ class LogLines(Wire):
 
 
 class Usage(Wire):
-    """The resources that a trainer used of its host since the last heartbeat: means, and the highest memory. Null: not
-    known."""
+    """The resources that a trainer used of its host since the last heartbeat: means, but of memory the highest value.
+    Null: not known."""
 
     cpu: Annotated[float, Meta(ge=0, le=1e6)] | None = None  # cores
     memory_bytes: Count | None = None
@@ -199,7 +202,7 @@ class Usage(Wire):
 
 
 class AttemptReport(Wire):
-    """The members of every report about an attempt."""
+    """The members that all reports of a worker about an attempt have."""
 
     host_id: str | None = None
     claim_id: str | None = None
@@ -246,7 +249,8 @@ class OutputReply(Wire):
 
 
 class CompleteRequest(ProgressReport):
-    """``POST /v1/job/{id}/complete``. ``record`` is kept with the attempt: durations, host, versions."""
+    """``POST /v1/job/{id}/complete``: the bundle is uploaded, the job is trained. The receiver keeps ``record`` with
+    the attempt: durations, host, versions."""
 
     artifact_id: str
     spec_hash: str | None = None
@@ -264,7 +268,8 @@ class CompleteReply(Wire):
 
 
 class DeliverRequest(Wire):
-    """``POST /v1/job/{id}/deliver``: finished work that its host kept, delivered by hand."""
+    """``POST /v1/job/{id}/deliver``: complete a waiting job with a bundle that its host kept and an operator had
+    delivered there."""
 
     host_id: HostId
     claim_id: Id  # the claim under which it was trained, live or not

@@ -77,7 +77,8 @@ class EditView(Wire):
 
 
 class ReloadReply(Wire):
-    """``POST /v1/manifest/reload``: every job of the plan counts as inserted, updated or unchanged."""
+    """``POST /v1/manifest/reload``: what the reload changed, in numbers. Every job of the plan counts as inserted,
+    updated or unchanged."""
 
     inserted: int
     updated: int

@@ -75,7 +75,7 @@ class PlannedJob(Wire):
 
 
 class HostOutlook(Wire):
-    """The number of waiting jobs that a host could take, and the obstacles of the others."""
+    """The number of waiting jobs that a host could take, and the obstacles that keep the other jobs from this host."""
 
     host: str
     takes: int

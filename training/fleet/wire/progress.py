@@ -1,6 +1,7 @@
 """Parse trainers' progress lines: JSON objects with an ``event``, and the points of a curve in them.
 
-Pure, standard library only. Both sides read them: a worker passes the latest one on, the receiver keeps each epoch.
+Pure, standard library only. A worker sends the latest progress to the receiver, and the receiver keeps the point of
+each epoch.
 """
 
 from __future__ import annotations

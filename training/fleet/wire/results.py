@@ -41,12 +41,12 @@ def digits(figure: Json) -> int:
 
 
 def value(figure: Json | None) -> str:
-    """Show a figure without its interval; a dash if there is none."""
+    """Format a figure without its interval; a dash if it has no value."""
     return "–" if figure is None or figure["value"] is None else f"{figure['value']:.{digits(figure)}f}"
 
 
 def interval(figure: Json | None) -> str:
-    """Show an interval; empty if there is none."""
+    """Format a figure's interval; empty if the figure has none."""
     if figure is None or figure["low"] is None:
         return ""
     return f"{figure['low']:.{digits(figure)}f} to {figure['high']:.{digits(figure)}f}"
@@ -57,19 +57,19 @@ def per_cent(share: float | None) -> str:
 
 
 def per_cent_interval(figure: Json | None) -> str:
-    """Show a rate's interval; empty if there is none."""
+    """Format a rate's interval in per cent; empty if the rate has none."""
     known = figure is not None and figure["low"] is not None
     return f"{100 * figure['low']:.1f} to {100 * figure['high']:.1f} %" if figure and known else ""
 
 
 def whole(figure: Json | None) -> str:
-    """Show a figure with its interval: ``0.937 (0.886 to 0.973)``."""
+    """Format a figure with its interval: ``0.937 (0.886 to 0.973)``."""
     between = interval(figure)
     return value(figure) + (f" ({between})" if between else "")
 
 
 def whole_per_cent(figure: Json | None) -> str:
-    """Show a rate with its interval: ``9.9 % (5.0 to 16.1 %)``."""
+    """Format a rate with its interval in per cent: ``9.9 % (5.0 to 16.1 %)``."""
     between = per_cent_interval(figure)
     return per_cent(None if figure is None else figure["value"]) + (f" ({between})" if between else "")
 
@@ -114,19 +114,21 @@ def ranking(models: Sequence[Json], in_all: int = 0) -> str:
 
 
 def folded(figure: Json) -> str:
-    """Show a figure of a rotation: ``0.912 ± 0.031``, its mean over hosts and the spread between them."""
+    """Format a figure of a rotation, ``0.912 ± 0.031``: its mean over hosts and the standard deviation between them. A
+    dash without a mean."""
     if figure["mean"] is None:
         return "–"
     return f"{figure['mean']:.3f}" + ("" if figure["spread"] is None else f" ± {figure['spread']:.3f}")
 
 
 def folded_per_cent(figure: Json) -> str:
-    """Show a rate of a rotation: ``6.0 % ± 2.1``."""
+    """Format a rate of a rotation in per cent, ``6.0 % ± 2.1``: its mean over hosts and the standard deviation between
+    them."""
     return per_cent(figure["mean"]) + ("" if figure["spread"] is None else f" ± {100 * figure['spread']:.1f}")
 
 
 def worst(figure: Json, *, rate: bool = False) -> str:
-    """Show the worst host of a rotation with its figure; a dash if there is none."""
+    """Format a rotation's figure on the host where it is worst, with the host's name; a dash if there is none."""
     found = figure["worst"]
     if found is None:
         return "–"
@@ -144,7 +146,7 @@ def gap_to_first(rotation: Json) -> str:
 
 
 def done_of(rotation: Json) -> str:
-    """Show how many jobs of a rotation are done, and how many failed or wait."""
+    """Count a rotation's completed jobs, and its others by state: ``9 of 12 (1 failed, 2 pending)``."""
     others = ", ".join(f"{n} {key}" for key, n in sorted(rotation["states"].items()) if key != "completed")
     return f"{rotation['done']} of {rotation['jobs']}" + (f" ({others})" if others else "")
 
@@ -155,7 +157,8 @@ def of_whom(rotation: Json) -> str:
 
 
 def to_deploy(found: Sequence[Json]) -> str:
-    """Name the models to deploy: those trained like the rotation's, but on all hosts."""
+    """Name the models to deploy: those of jobs like the rotation's, but trained on all hosts. If there are none, say
+    how to add one."""
     if not found:
         return 'none: add a job with split_recipe = "sample" and without rotate'
     return ", ".join(

@@ -46,7 +46,8 @@ class EventView(Wire):
 
 
 class Figure(Wire):
-    """A figure of a report with its 95 % interval; null: there is no interval, and ``why`` is the trainer's reason."""
+    """A figure of a report with its 95 % interval. Without a value or an interval its members are null, and ``why`` has
+    the reason."""
 
     value: float | None = None
     low: float | None = None
@@ -75,7 +76,8 @@ class ResultView(Wire):
 
 
 class TwinView(Wire):
-    """The same model in the other mode, whose difference shows what the laboratory's channels are worth."""
+    """The completed job of the same model in the other mode. The difference shows what the channels that only the
+    laboratory has contribute."""
 
     job_id: str
     name: str
@@ -130,7 +132,8 @@ class FoldedView(Wire):
 
 
 class RotatedHost(Wire):
-    """A host of a rotation: the means over seeds of its figures as the tested host."""
+    """A host of a rotation, with the figures of the models that were tested on it and not trained on it: means over
+    seeds."""
 
     host: str
     auroc: float | None

@@ -38,13 +38,14 @@ _CHANGED = "This has changed meanwhile, and nothing was done. It would now be:"
 
 
 async def act_page(context: ReceiverContext, request: Request) -> Response:
-    """Show the confirmation of an act."""
+    """Show the page that asks for confirmation of an act."""
     asked = request.query_params
     return await _ask(context, request, {key: asked.getlist(key) for key in asked})
 
 
 async def act(context: ReceiverContext, request: Request) -> Response:
-    """Act as the form says, or ask again if that would now change other jobs than the form showed."""
+    """Act as the form says. Ask again, without acting, if the act would now change other jobs than the form showed, or
+    another plan."""
     form = await read_form(context, request)
     outcome = await _outcome(context, request, form)
     if outcome is None:

@@ -79,7 +79,8 @@ def acting(context: ReceiverContext, request: Request) -> str:
 
 
 def proven_host(request: Request) -> str | None:
-    """Return the caller's proven host; None for operators and on a receiver without TLS."""
+    """Return the caller's proven host id; None for an operator, a reader and a watched host, and on a receiver without
+    TLS."""
     principal = caller(request)
     return None if principal is None or principal.operator is not None else principal.host_id
 
@@ -126,7 +127,7 @@ class _Blocks:
             self._writing = asyncio.create_task(self._context.disk(lambda: self._part.write(block)))
 
     async def flush(self) -> None:
-        """Write the rest, even of an interrupted body, so that the next try can resume there."""
+        """Write the bytes not yet written, even of an interrupted body, so that the next try can resume after them."""
         await self._settle()
         if self._block:
             block, self._block = self._block, bytearray()
@@ -142,7 +143,8 @@ class _Blocks:
 
 @dataclass
 class _Pace:
-    """The lowest rate at which a body may arrive. Time spent writing to the receiver's own disk does not count."""
+    """The limit on slow bodies: a number of bytes must arrive in each window of time, except while the receiver writes
+    to its disk."""
 
     _window_s: float
     _window_bytes: int
@@ -191,8 +193,8 @@ async def read_upload(context: ReceiverContext, request: Request, take: Callable
 
 
 async def read_blocks(context: ReceiverContext, request: Request, part: PartFile | None) -> None:
-    """Write a body's blocks into ``part``; without a part the store has the bytes already, and they are only
-    counted."""
+    """Write a body's blocks into ``part``. If ``part`` is None, the store has the bytes already, and the body is read
+    and dropped."""
     if part is None:
         await read_upload(context, request, _ignore)
         return

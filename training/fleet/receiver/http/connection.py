@@ -23,7 +23,7 @@ EACH_MAX = 256  # connections of one host, operator or IP address; a worker need
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    """A connection with deadlines and limits."""
+    """A connection with deadlines for its headers, a limit on their size, and a limit on connections of one client."""
 
     header_s = HEADER_S
     unread_body_s = UNREAD_BODY_S
@@ -111,7 +111,7 @@ class GuardedProtocol(HttpToolsProtocol):
     # -- refusing -----------------------------------------------------------------------------------------------
 
     def send_400_response(self, msg: str) -> None:
-        """Answer 400 when uvicorn's parser gives up."""
+        """Refuse a request that uvicorn's parser rejects: with 413 if the header was too large, else with 400."""
         self._hang_up(self._refused or Refusal(ProblemType.BAD_REQUEST, msg))
 
     def _hang_up(self, refusal: Refusal) -> None:

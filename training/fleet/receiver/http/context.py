@@ -78,7 +78,8 @@ class ReceiverSettings(NamedTuple):
 
 
 class WaitingRoom:
-    """The claims that wait for a job. A wake, for all claims or those of some hosts, makes them ask again."""
+    """The claims that wait for a job. A wake, for all hosts or for some, makes their waiting claims ask the queue
+    again."""
 
     def __init__(self) -> None:
         self.closed = False
@@ -106,7 +107,8 @@ class WaitingRoom:
         self.wake()
 
     async def wait(self, host: str, news: int, timeout_s: float, gone: asyncio.Future[object]) -> None:
-        """Wait until a wake for the host, the end of the time, or the end of ``gone``."""
+        """Wait until a wake for the host, until ``timeout_s`` is over, or until ``gone`` is done. Return at once if
+        ``news`` is out of date."""
         if self.closed or self.news(host) != news:
             return
         rings = self._bells.setdefault(host, asyncio.Event()).wait()
@@ -173,7 +175,7 @@ class ReceiverContext:
         self.halted: str | None = None  # set when no write would last: the reason
 
     async def call(self, decide: Callable[[], T]) -> T:
-        """Run ``decide`` on the writer's thread; its effects are durable when this returns."""
+        """Run ``decide`` on the writer's thread and return its result; what it wrote is durable then."""
         result = await self._written(decide)
         self._notice()
         crashpoint("receiver.answering")
@@ -193,7 +195,8 @@ class ReceiverContext:
         return await self.call(decide_for_whom_may)
 
     async def reload(self, who: str) -> ReloadReply:
-        """Read the manifest again, off the event loop; a Refusal(bad_manifest) changes nothing."""
+        """Read the manifest again, off the event loop; return what changed. A bad manifest raises Refusal and changes
+        nothing."""
         read = self.read_manifest
         if read is None:
             raise Refusal(ProblemType.BAD_MANIFEST, "this receiver was started without a manifest")
@@ -211,7 +214,7 @@ class ReceiverContext:
 
     @cached_property
     def forecasts(self) -> Forecasts:
-        """The object that makes forecasts; loaded at the first question."""
+        """The object that makes forecasts; it is made, and its module loaded, for the first forecast."""
         from training.fleet.service.forecasts import Forecasts
 
         return Forecasts(self.service, self.reader, self.previews)
@@ -338,8 +341,8 @@ class ReceiverContext:
             logger.info("%d bytes of uploads whose attempts are over were removed", freed)
 
     async def _look_at_the_file(self) -> None:
-        """Check that the database file is still in place: SQLite keeps writing into a removed file, and those writes
-        are lost."""
+        """Set ``halted`` if the database file is gone: SQLite keeps writing into a removed file, and those writes are
+        lost."""
         gone = getattr(self.service.queue.db, "gone", None)
         found = None if gone is None else await self.disk(gone)
         if found is not None and self.halted is None:

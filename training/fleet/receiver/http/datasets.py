@@ -174,7 +174,7 @@ async def state_piece(context: ReceiverContext, request: Request) -> Answer:
 
 
 async def _may_fetch(context: ReceiverContext, request: Request) -> str:
-    """Return the data set's id, or refuse a caller that may not fetch it."""
+    """Return the data set's id; raises Refusal if the caller is a training host that may not fetch this data set."""
     dataset_id, host = _id(request), proven_host(request)
     if host is not None:
         await context.act(request, lambda: check_fetch(context.service, dataset_id, host))

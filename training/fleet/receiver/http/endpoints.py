@@ -236,7 +236,7 @@ async def curve(context: ReceiverContext, request: Request) -> Answer:
 
 
 async def report(context: ReceiverContext, request: Request) -> Answer:
-    """Serve a report as an attachment, because its text comes from the trainer."""
+    """Answer with a report's bytes as an attachment, because its text comes from the trainer."""
     job_id = await resolved(context, request)
     attempt = query_number(request, "attempt", 0) or None
     body = await context.look(lambda: context.views.models.report_bytes(job_id, attempt))
@@ -271,7 +271,7 @@ async def health(context: ReceiverContext, _request: Request) -> Answer:
 
 
 async def metrics(context: ReceiverContext, request: Request) -> Answer:
-    """Return the figures for Prometheus, as text or OpenMetrics."""
+    """Answer with the metrics for Prometheus, as plain text or OpenMetrics."""
     if context.halted is not None:
         raise Refusal(ProblemType.UNAVAILABLE, context.halted)
 
@@ -343,7 +343,7 @@ async def reload(context: ReceiverContext, request: Request) -> Answer:
 
 
 async def audit(context: ReceiverContext, request: Request) -> Answer:
-    """List who did what, oldest first."""
+    """List the rows of the audit, oldest first, page by page."""
     after, limit = query_number(request, "after", 0), query_number(request, "limit", PAGE_MAX)
     entries = await context.look(lambda: page(context.reader, after, limit))
     more = entries[-1].seq if entries and len(entries) >= min(limit, PAGE_MAX) else None

@@ -11,7 +11,7 @@ from training.fleet.receiver.metrics.snapshot import Credential, Snapshots
 
 
 def exposition(context: ReceiverContext) -> Exposition:
-    """Return the object that writes this receiver's metrics; the first call makes it."""
+    """Return the object that writes this receiver's metrics; the first call makes this object."""
     if context.exposition is not None:
         return context.exposition
     snapshots = Snapshots(

@@ -46,7 +46,7 @@ def _send(channel: NotifyChannel, message: Message) -> None:
 
 
 class Notifier:
-    """Makes notices and sends them. Call :meth:`tick` every few seconds."""
+    """The maker and sender of notices. The server calls :meth:`tick` every few seconds."""
 
     def __init__(self, context: ReceiverContext, send: Send = _send) -> None:
         self._context = context

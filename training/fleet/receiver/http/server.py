@@ -42,7 +42,7 @@ GRACE_S = 10  # for requests under way when the receiver stops; uploads resume l
 
 
 def configuration(app: Starlette) -> Config:
-    """Configure uvicorn: no access log, bounded, no unused parts, and above all no trust in forwarded addresses.
+    """Configure uvicorn: limits on connections and waits, no access log, and above all no trust in forwarded addresses.
 
     Every answer has the header that names the database.
     """
@@ -111,7 +111,8 @@ class Server(UvicornServer):
                 signal.signal(number, handler)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve on open sockets as uvicorn does, with a deadline for TLS handshakes, and on a proxy's socket too."""
+        """Serve on the open ``sockets``, which may be a proxy's Unix socket. Unlike uvicorn's own method, set a
+        deadline for TLS handshakes."""
         loop = asyncio.get_running_loop()
         self.server_state.default_headers = self.config.encoded_headers  # uvicorn's own loop is not ours
 

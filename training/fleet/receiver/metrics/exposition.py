@@ -45,14 +45,14 @@ METRICS = (
     _gauge("cis490_oldest_pending_job_age_seconds",
         "Longest wait of a pending job that is not held, 0 without one.", "needs"),
     _gauge("cis490_jobs", "Jobs by status.", "status"),
-    _gauge("cis490_blocked_jobs", "Pending jobs that no host takes as things are, by the first obstacle.", "obstacle"),
+    _gauge("cis490_blocked_jobs", "Pending jobs that no host takes now, by the first obstacle.", "obstacle"),
     Metric("cis490_attempts_total", "counter", ("end", "fault"), "Attempts that ended since the receiver's start."),
     Metric("cis490_attempt_duration_seconds",
-        "histogram", ("model",), "Attempts that completed, from grant to delivery."),
+        "histogram", ("model",), "Durations of completed attempts, from grant to delivery."),
     Metric("cis490_claim_duration_seconds",
-        "histogram", (), "Deciding one claim, its commit included; waiting is not."),
+        "histogram", (), "Time to decide one claim, with its commit, without waiting."),
     Metric("cis490_transaction_duration_seconds",
-        "histogram", (), "One transaction of the writer, its commit included."),
+        "histogram", (), "Time of one transaction of the writer, with its commit."),
     Metric("cis490_http_requests_total", "counter", ("operation", "status"), "Answers since the receiver's start."),
     _gauge("cis490_waiting_claims", "Claims that wait for a job now."),
     Metric("cis490_notifications_total",
@@ -60,7 +60,7 @@ METRICS = (
     _gauge("cis490_hosts", "Hosts that ever asked for work, by state.", "state"),
     _gauge("cis490_host_seen_timestamp_seconds", "When a host last contacted the receiver.", "host"),
     _gauge("cis490_host_attempts", "Attempts that a host holds now.", "host"),
-    _gauge("cis490_host_quarantined", "1 while a host gets no jobs.", "host"),
+    _gauge("cis490_host_quarantined", "1 while a host is in quarantine.", "host"),
     _gauge("cis490_host_undelivered_jobs", "Finished jobs that lie undelivered on a host, as last reported.", "host"),
     _gauge("cis490_host_memory_bytes", "A host's memory, as its worker said with its last claim.", "host", "kind"),
     _gauge("cis490_host_gpu_memory_bytes",
@@ -86,7 +86,7 @@ METRICS = (
 
 @dataclass(eq=False)
 class FleetCollector:
-    """Passes a snapshot to prometheus-client, metric by metric."""
+    """The collector that passes a snapshot to prometheus-client, metric by metric."""
 
     _snapshots: Snapshots
     _version: str

@@ -96,7 +96,7 @@ class Ends:
     """
 
     def __init__(self, database: Database, seen: int) -> None:
-        """Count the events after the number ``seen``."""
+        """Begin with the events after number ``seen``; :meth:`update` counts them."""
         self._db = database
         self._seen = seen
         self.reasons: Counter[EndReason] = Counter()

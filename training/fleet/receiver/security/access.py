@@ -28,19 +28,19 @@ def check(access: Access, principal: Principal | None) -> None:
     if principal.watcher is not None and access not in _OF_WATCHERS:
         raise Refusal(
             ProblemType.WRONG_ROLE,
-            "a watched host may only report its own incidents; an operator's certificate or token can",
+            "a watched host may only report its own incidents; call this with an operator's certificate or token",
         )
     if access is Access.OPERATOR and principal.operator is None:
         raise Refusal(
             ProblemType.OPERATOR_TOKEN,
             "the operator token is missing or wrong; set CIS490_OPERATOR_TOKEN to the receiver's"
             if principal.reader is None
-            else "a reader looks and changes nothing; an operator's certificate or token can",
+            else "a reader looks and changes nothing; use an operator's certificate or token",
         )
     if access is Access.WORKER and principal.host_id is None and not principal.anybody:
         raise Refusal(
             ProblemType.WRONG_ROLE,
-            "only a training host may call this; an operator's or reader's certificate or token cannot",
+            "only a training host may call this, not the holder of another certificate or of a token",
         )
     if access is Access.REPORTER and not (principal.host_id or principal.watcher or principal.anybody):
         raise Refusal(
@@ -50,7 +50,7 @@ def check(access: Access, principal: Principal | None) -> None:
     if access is Access.FETCHER and principal.reader is not None:
         raise Refusal(
             ProblemType.WRONG_ROLE,
-            "a reader sees jobs and hosts and fetches no data; an operator's certificate or token can",
+            "a reader sees jobs and hosts and fetches no data; use an operator's certificate or token",
         )
 
 

@@ -145,7 +145,7 @@ class Authenticator:
         request.state.principal = principal
 
     def recheck_revocation(self, request: Request, *, on_record: bool = False) -> None:
-        """Refuse a caller that was revoked after authentication: reading the body may have taken a while.
+        """Raise Refusal if the caller was revoked after authentication, because reading the body may have taken long.
 
         ``on_record``: look in the database, within the writer's transaction.
         """
@@ -215,7 +215,8 @@ class Authenticator:
         return Principal.of(Method.CERTIFICATE, known.role, known.name, (known.fingerprint,))
 
     def _by_token(self, request: Request, found: Principal | None) -> Principal | None:
-        """Authenticate an operator or a reader by token; without one, return ``found``."""
+        """Return the operator or reader whose token the request shows, or without a token ``found``. Raises Refusal for
+        a wrong token."""
         if not self._own_token() and not self.registry.tokens() and not self.registry.certificates():
             raise Refusal(
                 ProblemType.OPERATOR_TOKEN,
@@ -235,7 +236,7 @@ class Authenticator:
         return _shown(Method.TOKEN, named, found)
 
     def _own_token(self) -> list[Token]:
-        """Return the token from the receiver's environment, which never expires."""
+        """Return a list with the token from the receiver's environment, which never expires; empty if none is set."""
         own = (self.operator_token or "").strip().encode()
         return [Token(hashlib.sha256(own).digest(), "operator", 0.0, math.inf)] if own else []
 
@@ -261,7 +262,8 @@ class Authenticator:
     # -- browsers -----------------------------------------------------------------------------------------------
 
     def log_in(self, request: Request, secret: str) -> str:
-        """Begin a session for a caller who presents a token; return the header that sets its cookie."""
+        """Begin a session for a caller who presents the token ``secret``; return the header value that sets its cookie.
+        Raises Refusal for a wrong token."""
         token = self._token(request, secret.strip().encode())
         if token is None:
             raise Refusal(

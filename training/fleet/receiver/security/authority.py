@@ -1,8 +1,9 @@
 """The receiver's own certificate authority: it signs the receiver's certificate and those of hosts and operators.
 
 One folder holds everything: ``ca.key`` and ``ca.pem``, the authority; ``server.key``, ``server.pem`` and
-``server.json``, the receiver's own certificate and its content. Keys are readable by their owner only, and the
-authority's key never leaves the folder. ``cryptography`` is loaded only for signing.
+``server.json``, the receiver's own certificate and its content. Keys are readable by their owner only, behind a proxy
+``server.key`` by the proxy's group too. The authority's key never leaves the folder. ``cryptography`` is loaded only
+for signing.
 """
 
 from __future__ import annotations
@@ -123,8 +124,8 @@ class Authority:
         write_private(self.folder / "server.json", msgspec.json.encode(said))
 
     def issue(self, request_pem: str, role: Role, name: str) -> Issued:
-        """Sign a client's certificate. Only the request's key is used; the authority sets the certificate's name and
-        permitted use."""
+        """Sign a client's certificate for ``role`` and ``name``. Of the request only the key is used. Raises
+        AuthorityError."""
         from cryptography import x509
         from cryptography.hazmat.primitives.asymmetric import ec
         from cryptography.x509.oid import ExtendedKeyUsageOID

@@ -70,7 +70,7 @@ class Registry:
         return self._certificates.get(fingerprint)
 
     def certificates(self) -> list[Certified]:
-        """List all certificates, by name and age."""
+        """List all certificates, sorted by role, name and age."""
         return sorted(self._certificates.values(), key=lambda each: (each.role, each.name, each.issued_at))
 
     def put_out(self) -> set[str]:
@@ -117,7 +117,7 @@ class Registry:
     # -- one-time codes -----------------------------------------------------------------------------------------
 
     def invite(self, role: Role, name: str) -> Invitation:
-        """Make a new code for this name; earlier unused ones become void."""
+        """Make a new one-time code for this role and name; earlier unused codes for it become void."""
         code = secrets.token_hex(20)  # never begins with a dash, which would look like a flag
         now = self._clock.now()
         self._db.run("void_invitations", role=role, name=name)
@@ -156,7 +156,8 @@ class Registry:
     # -- certificates -------------------------------------------------------------------------------------------
 
     def admit(self, certified: Certified, code_sha256: str | None, request: bytes) -> list[Certified]:
-        """Add a certificate and use up its code (None: a renewal); return the certificates that this revokes.
+        """Add a certificate, and mark its one-time code as used (None: a renewal); return the certificates that this
+        revokes.
 
         Joining again revokes the earlier certificates. A renewal does not, because its answer may be lost; nor does a
         repeated request.

@@ -48,7 +48,8 @@ class Sessions:
         return f"{name}.{self._signature(name, token)}"
 
     def token(self, value: str, tokens: Iterable[Token]) -> Token | None:
-        """Find which of these tokens opened a session; None if the session is over, or none of them did."""
+        """Return the token that opened the session with this cookie value; None if the session is over, or none of
+        ``tokens`` opened it."""
         name, _, signature = value.rpartition(".")
         given, found = signature.encode("utf-8", "replace"), None
         for token in tokens:
