@@ -74,7 +74,8 @@ def columns_of(features: Sequence[str], channel: str) -> Ints:
 
 
 def channels_of(feature: str) -> tuple[str, ...]:
-    """Return the names of the one or two channels from which the feature of this name is computed."""
+    """Return the names of the channels (one, or two for a correlation) from which the feature with this name is
+    computed."""
     return tuple(feature.rpartition(".")[0].split(PAIR))
 
 

@@ -148,11 +148,11 @@ def write_processed(
     """Write a data set into the folder ``out_dir``, in place of the old one, and return its schema.
 
     The realistic channels are put first. ``validation_rows`` have the columns of VALIDATION_SCHEMA; missing ones become
-    null. ``reference`` has windows of the hosts' reference recordings: they are not used to train or test, and show
-    what is usual on a host. ``understood`` is stored in the file of the validation rows; ``progress`` gets the written
-    share of the features. If the process is killed at any moment, the next call of this module finds either the old
-    data set or the complete new one. Raises DataError for no windows, an infinite value, a channel that is only partly
-    known in a window, or a label that is no class.
+    null. ``reference`` has windows of the hosts' reference recordings, which show what is usual on a host, and are
+    not used to train or test. ``understood`` is stored in the file of the validation rows; ``progress`` gets the
+    written share of the features. If the process is killed at any moment, the next call of this module finds either the
+    old data set or the complete new one. Raises DataError for no windows, an infinite value, a channel that is only
+    partly known in a window, or a label that is no class.
     """
     _check(windows, sampling.channels, labelling.names)
     if reference is not None:

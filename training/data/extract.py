@@ -92,7 +92,8 @@ class Loadable(Protocol):
 
 
 def extract(path: Path, sample_hz: float | None = None) -> Extract:
-    """Read and judge one episode, and put its samples on an even grid, of its own rate or the given one.
+    """Read and judge one episode, and put its samples on an even grid with the rate ``sample_hz`` (None: the episode's
+    rate).
 
     An episode with bad content gives facts with the reasons. Raises DataError for a file that cannot be read at all.
     """
@@ -154,8 +155,8 @@ def remembered(task: tuple[Path, float | None, Path]) -> EpisodeFacts:
 def key(path: Path, sample_hz: float | None) -> str:
     """Return the file name for an episode's result.
 
-    It changes with the name, size and modification time of the episode's files, the wanted rate, and the code. Raises
-    DataError if these files cannot be read.
+    The name changes with the name, size and modification time of the episode's files, the wanted rate, and the code.
+    Raises DataError if the episode's files cannot be read.
     """
     try:
         files = sorted(p for p in path.iterdir() if p.is_file()) if path.is_dir() else [path]

@@ -1,9 +1,9 @@
 """Recognise equal windows and related recordings by their content, whatever their names.
 
 A window's digest covers its samples and the channels' names, and neither its number nor its recording, host or time.
-Two recordings are *kin* if a window of one begins with samples that the other contains as well. They are also kin if
-their windows overlap in time, on one host and one clock. Kin of one host count as one recording wherever data are
-divided or resampled. Kin of two hosts are a contradiction, as a sample comes from one machine.
+Two recordings are *kin* if a window of one begins with samples that the other contains as well. Two recordings are also
+kin if their windows overlap in time, on one host and one clock. Kin of one host count as one recording wherever data
+are divided or resampled. Kin of two hosts are a contradiction, as a sample comes from one machine.
 
 Equal values prove nothing if little happens: an idle hour of zeros equals every other. So samples count as shared only
 if they cannot be equal by chance, judged by how often their values and steps occur in the data.
@@ -81,8 +81,9 @@ def digest_of_recording(values: AnyArray, names: Sequence[str]) -> str:
 def sketch_of_recording(values: AnyArray, names: Sequence[str]) -> tuple[int, ...]:
     """Return up to ``SKETCH`` of the lowest digests, ascending, of all runs of ``RUN`` steps between samples (S, C).
 
-    They are a fair draw of the content. Overlapping recordings share entries even if they begin at different times and
-    their counters at different levels. A run in which too little changes proves nothing, and is left out.
+    These digests are a random sample of the content. Overlapping recordings share digests even if they begin at
+    different times, and their counters at different levels. A run in which too little changes proves nothing, and is
+    left out.
     """
     with np.errstate(over="ignore", invalid="ignore"):  # who judges values says so of infinite ones
         steps = np.nan_to_num(np.diff(values, axis=0).astype(np.float32))

@@ -158,8 +158,8 @@ def read_missing(text: str, *, is_like: bool = False) -> Missing:
 def say_missing(said: Sequence[Missing], names: Sequence[str], columns: Sequence[AnyArray]) -> list[str]:
     """Replace the numbers declared with --missing by NaN, in place; return sentences with the counts.
 
-    Raises DataError for a channel that does not exist, or a number that does not occur. Those declared for the data set
-    of --like may be missing.
+    Raises DataError for a channel that does not exist, or a number that does not occur. Channels and numbers that were
+    declared for the data set of --like need not occur.
     """
     counts = {(name, is_like): 0 for is_like in (False, True) for name in names}
     for one in said:

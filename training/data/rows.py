@@ -102,7 +102,7 @@ class CodedRows:
 
     @property
     def coded(self) -> CodedRows:
-        """This object itself, so that callers need not know which of the two classes they have."""
+        """This object itself; :class:`Rows` has the same property, so that callers can use it for both classes."""
         return self
 
     def laid(self, label: AnyArray, recording: Names | None = None, window_id: Names | None = None) -> Rows:

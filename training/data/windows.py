@@ -2,7 +2,8 @@
 
 Recorders sample when they get the processor, not exactly on time. So samples are first put on an even grid, where
 counters become rates. Then windows are placed on the grid at a fixed stride. A window lies inside one episode, and
-inside one span of time with the same class. It does not touch a hole: grid rows in a long gap between complete samples.
+inside one span of time with the same class. No window contains a hole, which is a grid row in a long gap between
+complete samples.
 """
 
 from collections.abc import Sequence

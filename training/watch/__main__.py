@@ -3,9 +3,9 @@
     python -m training.watch artifacts/gbt_realistic.ckpt.json --reference data/episodes
 
 The watch reads the recorder's channels from psutil and /proc; only hooks send anything off the host. The watch computes
-windows, features, scores and incidents as ``training.trainer.score`` does. It prints a line when an incident is raised
-and a line when the incident is over; notes go to standard error. Ctrl-C and SIGTERM end the watch. A watch that is
-started again resumes from its state file, and does not call twice for one incident.
+windows, features, scores and incidents as ``training.trainer.score`` does. The watch prints a line when an incident is
+raised and a line when the incident is over; notes go to standard error. Ctrl-C and SIGTERM end the watch. A watch that
+is started again resumes from its state file, and does not call twice for one incident.
 """
 
 import argparse

@@ -47,7 +47,7 @@ class HostDetector:
     """Scores one host's windows as its samples arrive.
 
     ``began_at`` is the moment of time 0 in epoch seconds. ``judged`` has the scores of the first ``FEW`` or so windows
-    (None before): they show which channels the host lacks and how much it differs from the training hosts.
+    (None before), which show the channels that the host lacks and how much the host differs from the training hosts.
     """
 
     def __init__(self, model: OpenedModel, own: OwnReferences, *, host: str, view: str, began_at: float) -> None:
@@ -149,8 +149,8 @@ class HostDetector:
 
     @property
     def _fitted(self) -> Fitted:
-        """The fitted model; with a reference, the one whose scores take this host's reference into account, if the
-        model's family uses references."""
+        """The fitted model; if the host has a reference and the model's family uses references, fitted to that
+        reference."""
         return self._model.fitted if self._known is None else self._known.fitted
 
     def _shares(self, judged: Judged) -> dict[int, Floats]:

@@ -1,7 +1,7 @@
 """Detect channels that a model should not see, by their values: row numbers, ids, running totals, copies of the label.
 
-They are refused with a sentence that names the flags which allow them; channels with a single value, or one for each
-host or recording, are only noted. All functions are pure.
+Such channels are refused with a sentence that names the flags which allow them. Channels with a single value, or one
+value for each host or recording, are only noted. All functions are pure.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
 """Store the cells of a table in DuckDB: columns c0 … cn, and rows, in the order of the file.
 
-DuckDB parses the file, stores and counts the cells, and moves to disk what does not fit into memory. It does not
-interpret cells: text stays text, and the patterns in `numerals` decide which cells are numbers, so that every version
-of DuckDB gives the same result. Names from the file never become part of a query.
+DuckDB parses the file, stores and counts the cells, and moves to disk what does not fit into memory. DuckDB does not
+interpret text: the patterns in `numerals` decide which cells are numbers, so that every version of DuckDB gives the
+same result. Names from the file never become part of a query.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ SHOWN = 3  # recordings in one sentence
 def as_measured(rows: SampleRows, names: Sequence[str], wanted: Wanted) -> SampleRows:
     """Return the rows in 32 bits, without repetitions, and with running totals turned into growth per second.
 
-    They are sorted by recording and time, or without times by recording alone. Raises DataError. The given rows are
-    changed.
+    The returned rows are sorted by recording and time, or without times by recording alone. The values of the given
+    rows are changed in place. Raises DataError.
     """
     totals = np.isin(names, wanted.counter)
     if totals.any() and rows.t is None:

@@ -161,8 +161,8 @@ def label_samples(t: Floats, host: Coded, incidents: IncidentLog, *, rest: str |
 
 
 def _check_hosts(hosts: Sequence[str], incidents: IncidentLog) -> None:
-    """Raise DataError if the log's hosts would be ignored: they are in a column of another name, spelled differently,
-    or several in a cell."""
+    """Raise DataError if the log's hosts would be ignored, because their column has another name, their spelling
+    differs, or a cell lists several."""
     for name, values in incidents.others.items() if incidents.host is None and len(hosts) > 1 else ():
         if not values.isdisjoint(hosts):
             raise DataError(

@@ -513,8 +513,8 @@ def _episodes(
 def episode_length(span_s: float, window_s: float) -> float | None:
     """Return the length in seconds of the episodes into which a recording of ``span_s`` is cut by the rule.
 
-    It is a tenth of the recording, or more, so that eight windows side by side and the gap before them fit. None means
-    that the recording is too short for three episodes, and stays one.
+    The length is a tenth of the recording, or more, so that eight windows side by side and the gap before them fit.
+    None means that the recording is too short for three episodes, and stays one episode.
     """
     count = min(EPISODES_MOST, int(span_s / ((EPISODE_WINDOWS + 1) * window_s)))
     return None if count < EPISODES_LEAST else span_s / count * (1 + 1e-9)  # the last sample belongs to the last one

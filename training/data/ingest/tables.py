@@ -23,7 +23,7 @@ from training.data.values import Bools, Floats
 RELOG = "(PDH-CSV"  # begins the name of the times that relog writes
 TEXT = (".csv", ".tsv", ".txt")
 ROW_BYTES, ALWAYS_BYTES = 10, 300 << 20  # of memory a row and at all, whatever it holds, as measured
-CHANNELS_MAX = 1000  # of a table: each has sixteen features
+CHANNELS_MAX = 1000  # of a table: each has seventeen features
 CELL_BYTES = 512  # of a row's time, label or name, before it is a number
 DATES = ("VARCHAR", "DATE", "TIME", "TIME_NS")  # of which two columns may be one time
 NAMES = (Role.HOST, Role.EPISODE, Role.WINDOW)  # the hosts 10.1 and 10.10, or 1 and 01, are two, and one as numbers

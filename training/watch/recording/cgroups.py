@@ -53,7 +53,7 @@ class Cgroup(NamedTuple):
 def mounts(text: str | None = None) -> tuple[dict[str, Path], Path | None]:
     """Return the version 1 mount point of each controller, and the version 2 mount point or None.
 
-    They are read from ``text``, or from /proc/self/mounts if that is None.
+    The mount points are read from ``text``, or from /proc/self/mounts if ``text`` is None.
     """
     v1: dict[str, Path] = {}
     v2: Path | None = None
@@ -92,7 +92,7 @@ def _existing(mount: Path, below: str) -> Path:
 def is_bounded(group: Cgroup) -> bool:
     """Return True if the group has a limit on CPU time (or, in version 2, memory), so that it counts as a container.
 
-    Desktops put every program into a group of its own, without limits; there ``machine`` is the better view.
+    Desktops put every program into a group of its own, without limits; on a desktop, ``machine`` is the better view.
     """
     if group.v2 is not None:
         limits = (read_text(group.v2 / name).split() for name in ("cpu.max", "memory.max"))

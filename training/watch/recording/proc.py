@@ -1,7 +1,7 @@
 """Small readers of Linux's text files below /proc and /sys.
 
-A reader does not raise for a missing file or an ended process: it returns None or an empty value, and the channel is
-not measured. So it is on other systems.
+For a missing file or an ended process, and on other systems, a reader raises no error, but returns None or an empty
+value; the channel is then not measured.
 """
 
 import os
@@ -36,7 +36,8 @@ def read_text(path: str | Path) -> str:
 
 
 def number(path: str | Path) -> float | None:
-    """Return the one whole number that a file holds, as many control group files do; None if it holds anything else."""
+    """Return the number in a file that contains only a whole number, as many control group files do; None for another
+    content."""
     text = read_text(path).strip()
     return float(text) if text.isdigit() else None
 

@@ -1,8 +1,8 @@
 """Read samples from a Prometheus server, or from a file with answers of its HTTP API: each instance is one host.
 
-This module requests the node exporter's metrics (the "preset") sample by sample. It computes each counter's growth per
-second itself, so that each series shows a host's restart. A server repeats the last sample for up to five minutes if no
-new one came. So a step in which no value changed is left out. The user's own queries become additional channels.
+This module requests the node exporter's metrics (the "preset") sample by sample. The growth per second of each counter
+is computed here, so that each series shows a host's restart. A server repeats the last sample for up to five minutes if
+no new one came. So a step in which no value changed is left out. The user's own queries become additional channels.
 """
 
 from collections import defaultdict

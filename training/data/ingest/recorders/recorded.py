@@ -99,7 +99,7 @@ def run(command: Sequence[str], path: Path, **environment: str) -> subprocess.Co
 
 
 def spec_of(name: str, modes: Sequence[str]) -> ChannelSpec:
-    """Return the schema's entry for one of this project's channels, with the compression that own recordings have."""
+    """Return the schema's entry for one of this project's channels, with the compression that a build applies."""
     channel = CHANNELS[name]
     return ChannelSpec(
         name=name,
@@ -112,7 +112,7 @@ def spec_of(name: str, modes: Sequence[str]) -> ChannelSpec:
 
 
 def with_specs(channels: Sequence[ChannelSpec], ours: Sequence[str]) -> tuple[ChannelSpec, ...]:
-    """Return the schema's entries for a table's channels; those named in ``ours`` are replaced by entries as in own
+    """Return the schema's entries for a table's channels; channels named in ``ours`` get entries as in this project's
     recordings."""
     return tuple(spec_of(one.name, one.modes) if one.name in ours else one for one in channels)
 
