@@ -155,7 +155,7 @@ def benign_names(good: Sequence[EpisodeFacts], options: BuildOptions) -> tuple[s
     if odd := sorted(phase for phase, said in kinds.items() if len(said) > 1):
         raise DataError(
             f"The phase {odd[0]!r} is benign in some episodes and malicious in others: "
-            "declare it alike in each meta.json."
+            "give it the same class in each meta.json."
         )
     return tuple(sorted(phase for phase, said in kinds.items() if said == {BENIGN}))
 

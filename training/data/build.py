@@ -138,7 +138,7 @@ def _made(
             "The schema measures hosts against their references, and there are none here: record some with "
             "python -m training.data.record --baseline."
             if references.fleet is None
-            else "The schema was made without references, so its data cannot be normalised: leave them out."
+            else "The schema was made without references, and these episodes have some: leave the references out."
         )
     benign = assemble.benign_names(facts, options)
     target = options.target if benign else NO_ALARM
@@ -335,7 +335,7 @@ def _nothing_good(found: Sequence[EpisodeFindings]) -> str:
     others = [one for one in found if not one.is_reference]
     if not others:
         return (
-            f"All {len(found)} episodes are references, which only show what is usual on a host: record some without "
+            f"All {len(found)} episodes are references, which give no windows: record some episodes without "
             "--baseline."
         )
     first, kind = others[0], "" if len(others) == len(found) else " that are no references"

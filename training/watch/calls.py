@@ -102,7 +102,7 @@ def fleet_hook(url: str, host: str, tls_dir: str | None) -> Hook:
     words += ["--tls-dir", tls_dir] if tls_dir else []
     code, wrong = _reported([*words, "--check"], b"")
     if code:
-        raise ValueError(f"--receiver-url: {wrong or f'the command that tells the fleet ended with {code}'}")
+        raise ValueError(f"--receiver-url: {wrong or f'the command that reports to the fleet ended with {code}'}")
 
     def call(told: Mapping[str, Any]) -> None:
         code, wrong = _reported(words, json.dumps(told).encode())

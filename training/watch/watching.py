@@ -188,7 +188,7 @@ class HostWatch:
         record = self.streams.record(self.host)
         fresh = self.streams.hosts[self.host] = record.beside(self.detector.usual)
         if fresh is not record and record.windows:
-            self.say(f"the reference is another one: {self.host} is held against it from now on")
+            self.say(f"the reference is a new one: {self.host} is compared with it from now on")
             if record.told is not None:
                 self._carry_change(record.told, "referenced")
         self._take_up()
@@ -211,7 +211,7 @@ class HostWatch:
         """
         known = self.streams.states.get(self.host)
         if known is not None and known.last is not None and known.last.t_start > now:
-            self.say("what was kept is of a time that has not come yet: begun afresh")
+            self.say("the stored state is of a time that has not come yet, so it was dropped")
             del self.streams.states[self.host]
             self._shares.clear()
 

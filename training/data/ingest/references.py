@@ -52,7 +52,7 @@ def marked(label: Codes, names: tuple[str, ...], benign: Collection[str], mark: 
         return label, names
     if mark.all():
         raise DataError(
-            "Everything is marked as reference, which trains and tests nothing: bring what a host does besides as well."
+            "Everything is marked as reference, and references are not used to train or test: bring other samples too."
         )
     odd = sorted({names[number] for number in np.unique(label[mark]).tolist()} - set(benign))
     if odd:
