@@ -335,8 +335,7 @@ def _nothing_good(found: Sequence[EpisodeFindings]) -> str:
     others = [one for one in found if not one.is_reference]
     if not others:
         return (
-            f"All {len(found)} episodes are references, which give no windows: record some episodes without "
-            "--baseline."
+            f"All {len(found)} episodes are references, which give no windows: record some episodes without --baseline."
         )
     first, kind = others[0], "" if len(others) == len(found) else " that are no references"
     return (
