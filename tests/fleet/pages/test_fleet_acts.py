@@ -138,7 +138,7 @@ def test_an_act_is_asked_again_when_the_jobs_have_changed(receiver):
         assert {*re.findall(r"(\d) held", page)} == ({str(number)} if number else set()), filters
     assert "All 1 job found:" in page
     hostile = look(receiver, f"/jobs/{job_id({'name': HOSTILE, 'model': 'gru'})}")[1]
-    assert "nothing, but that the job is held" in hostile
+    assert "it fits, and waits only because the job is held" in hostile
 
 
 def test_nobody_acts_without_an_operators_proof(receiver):

@@ -947,7 +947,7 @@ def test_what_may_still_be_adopted_is_not_given_again_to_the_host_that_delivers_
     receiver.queue.sweep_stale(stale_after_s=-1.0)
     reply = receiver.ask(slot=1, delivering=[late])
     assert reply.job_id is None
-    assert reply.reason == "host pi first delivers one, which was given up for lost and may be adopted"
+    assert reply.reason == "host pi first delivers one, which was given up as lost but may be adopted"
     assert receiver.ask(slot=1).job_id is not None, "it is not delivered any more"
 
 
@@ -1002,7 +1002,7 @@ def test_what_goes_on_is_not_given_again_to_the_host_that_trains_it():
     empty.queue.sweep_stale(stale_after_s=-1.0)
     training = [TrainerUse(claim_id=held)]
     reply = empty.ask(slot=1, training=training)
-    assert reply.reason == "host pi still trains lost, which was given up for lost: its heartbeat first"
+    assert reply.reason == "host pi still trains lost, which was given up as lost; its heartbeat is due"
     empty.beat(held, "lost")
     assert empty.queue.attempts.live_on("pi"), "it was readopted"
     again = empty.ask(slot=1, training=training)

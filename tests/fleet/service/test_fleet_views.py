@@ -517,7 +517,7 @@ def test_a_held_job_says_who_holds_it_and_since_when(fleet):
     moved = fleet.service.hold("two", by="ada")
     assert (moved.status, moved.held_by, moved.held_at) == ("claimed", "ada", fleet.clock.now())
     fleet.service.hold("three", by="ada")
-    assert fleet.verdicts("three")["pi"][:2] == (True, "nothing, but that the job is held")
+    assert fleet.verdicts("three")["pi"][:2] == (True, "it fits, and waits only because the job is held")
     fleet.clock.advance(3600)
     job = fleet.job()
     assert (job.status, job.held_by, job.obstacle) == ("pending", "ada", None)

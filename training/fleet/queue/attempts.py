@@ -127,8 +127,8 @@ class Attempts:
         return {row["artifact_id"] for row in rows}
 
     def keep_result(self, job: Job, attempt: int, kept: KeptReport | None) -> None:
-        """Store the report's figures for an attempt, with the job as it was granted. Figures that are stored already
-        are not replaced; without a report (None), nothing is stored."""
+        """Store the figures of an attempt's report, unless figures are stored already, or ``kept`` is None. ``job`` is
+        the job as it was granted; from it follows a digest that is equal for jobs which differ only in the mode."""
         if kept is not None:
             twin = digest({**identity_of(job.spec), "mode": None})[:16]  # equal but for the mode
             self._db.run("keep_result", job_id=job.job_id, attempt=attempt, twin=twin, **asdict(kept))

@@ -241,7 +241,7 @@ class Kinds:
         return version
 
     def work(self, of: JobClass) -> Workload:
-        """Return the facts that determine how long jobs of a class take."""
+        """Return the facts that determine how long jobs of a class take, including the size of the data set."""
         found = self._works.get(of.class_id)
         if found is None:
             found = self._works[of.class_id] = self.learned.workload(of.work)

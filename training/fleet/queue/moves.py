@@ -167,7 +167,7 @@ class JobMoves(QueuePart):
         assert changed == 1, "only a live attempt is settled"
 
     def widen(self, job: Job, needs: Needs) -> None:
-        """Restrict ``job`` to hosts with more memory, as ``needs`` demand."""
+        """Restrict ``job`` to hosts with more memory than ``needs.ram_above_gib`` and ``needs.vram_above_gib``."""
         self._db.run(
             "widen_job",
             job_id=job.job_id,

@@ -82,7 +82,8 @@ class Foreseen(NamedTuple):
 
     @property
     def needs(self) -> Needs:
-        """Return the job's requirements under the plan, including more memory than its earlier attempts ran out of."""
+        """Return the job's requirements under the plan; if an attempt ran out of memory, they include more memory than
+        that attempt's host has."""
         return Needs.of(self.spec) if self.job is None else replace(self.job, spec=dict(self.spec)).needs
 
 

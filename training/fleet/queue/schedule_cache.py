@@ -159,7 +159,8 @@ class Scheduler:
 
     @property
     def is_up_to_date(self) -> bool:
-        """Return True if the schedule in force was computed after all moves and edits of jobs except the last one."""
+        """Return True if at most one move or edit of a job has happened since the computation of the schedule in force
+        began."""
         return self._made is not None and sum(self._moves()) - sum(self._made.moves) <= 1
 
     def awaits(self, host: str) -> bool:

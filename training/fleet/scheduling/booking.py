@@ -3,9 +3,10 @@ the job gets. Pure.
 
 =====================  ==========================================================================================
 what a job books       Cores: the number it names, at least one. Memory, also of a GPU: a fifth more than its kind ever
-                       held. For a kind never seen: the amount the job names (``min_ram_gib``, ``min_vram_gib``), else
-                       an equal share. A share is the remaining memory divided by the free slots (``"auto"``: by the
-                       cores). A GPU's memory is divided by the slots that it serves (``"auto"``: not divided).
+                       used, at least the amount the job names (``min_ram_gib``, ``min_vram_gib``). For a kind never
+                       seen: that amount, or if the job names none, an equal share. A share is the remaining memory
+                       divided by the free slots (``"auto"``: by the cores). A GPU's memory is divided by the slots
+                       that it serves (``"auto"``: not divided).
 what is left           The smaller of two: the whole less everything that is booked; the memory free now less the part
                        that booked trainers have not taken yet. The first bounds what the fleet promises, the second
                        includes all other users of the machine. The owner's reserve is subtracted from both.

@@ -60,7 +60,8 @@ class Calibrations:
                 self._slower[sort] = {host: math.log(max(1.0, best / speed)) for host, speed in speeds.items()}
 
     def slower(self, host: str, family: str) -> float:
-        """Return the logarithm of how many times longer this host takes for a family's jobs than the fastest host.
+        """Return the logarithm of the factor by which a family's jobs take longer on this host than on the fastest
+        host.
 
         A host without a measurement of that sort of work counts as the median host; if no host has one, the result is
         0.

@@ -2,9 +2,9 @@
 
 A worker's identity is stored on its disk, so a copy of the disk has the same identity; a session is one run of one
 worker. The sessions that use a host id, and their order, do not distinguish a copy from a restart, because messages may
-be late. An echo does. Every reply carries the token of the present *round*, and a request that returns the token was
-sent after the round began. A new round begins whenever a new session is seen, so each session of a round has sent a
-message before. So a session that echoes the token was alive before and after the round's beginning, and two such
+be late. An echoed token does. Every reply carries the token of the present *round*, and a request that returns the
+token was sent after the round began. A new round begins whenever a new session is seen, so each session of a round has
+sent a message before. So a session that echoes the token was alive before and after the round's beginning, and two such
 sessions were alive at once (docs/decisions/0011).
 """
 

@@ -119,7 +119,7 @@ class Speeds:
         return heard
 
     def predict(self, work: Workload, on: str) -> Prediction:
-        """Predict how long a job with this workload takes on the host ``on``."""
+        """Return the predicted duration of a job with this workload on the host ``on``."""
         return self._fit(work.family).predict(work, on, self._beside())
 
     def trained(self, host: str) -> bool:

@@ -176,8 +176,8 @@ def channel_edits(before: Mapping[str, str], after: Mapping[str, str]) -> list[E
 
 
 def changed(before: Table, after: Table) -> tuple[str, ...]:
-    """Return the keys whose values differ; an empty value counts as absent. Of tables within a table, the differing
-    keys are returned."""
+    """Return the keys whose values differ; an empty value counts as absent. Of two values that are tables, the
+    differing keys are returned as ``key.member``."""
     found: list[str] = []
     for key in sorted(before.keys() | after.keys()):
         was, now = before.get(key), after.get(key)

@@ -23,7 +23,8 @@ _READY_SPREAD_MOST = 1.0
 
 @dataclass(frozen=True, slots=True)
 class WaitingKind:
-    """A kind of pending jobs, with its jobs in the order in which they are granted."""
+    """A kind of pending jobs for the forecast: the jobs' ids in the order in which they are granted, and the
+    predictions for each host."""
 
     kind: JobKind
     jobs: tuple[str, ...]
@@ -69,8 +70,8 @@ class Forecast:
 
 
 def forecast(works: Sequence[WaitingKind], slots: Sequence[Slot], *, first_come: bool = False) -> Forecast:
-    """Simulate the schedule and return the forecast. With ``first_come``, jobs go to hosts in the order of ``works``
-    and priority instead, as hosts become free."""
+    """Simulate the schedule and return the forecast. With ``first_come``, jobs are granted by priority and then in the
+    order of ``works``, as hosts become free."""
     free = [slot.ready_s for slot in slots]
     loads, all_work, longest, stays, last = [_Load() for _ in slots], _Load(), 0.0, list[Stay](), dict[int, Stay]()
     for n, slot in enumerate(slots):

@@ -1,7 +1,7 @@
 """The main data types of the fleet, and the one table of legal transitions.
 
-Nothing here does I/O or reads a clock. A *job* is one model to be trained, an *attempt* is one grant of it to one
-worker, a *host* a machine. The table :data:`TRANSITIONS` is written here; the database repeats the statuses as CHECK
+Nothing here does I/O or reads a clock. A *job* is one model to be trained, an *attempt* is one grant of a job to one
+worker, a *host* is a machine. The table :data:`TRANSITIONS` is written here; the database repeats the statuses as CHECK
 constraints, and ``docs/job-lifecycle.md`` draws the table. A test checks that the three agree.
 """
 
@@ -459,7 +459,8 @@ class Job:
 
     @property
     def needs(self) -> Needs:
-        """Return the job's requirements, including more memory than its earlier attempts ran out of."""
+        """Return the job's requirements; if an attempt ran out of memory, they include more memory than that attempt's
+        host has."""
         asked = Needs.of(self.spec)
         return replace(asked, ram_above_gib=self.ram_above_gib, vram_above_gib=self.vram_above_gib)
 

@@ -27,7 +27,7 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """A quarantine: the host gets no jobs, though its running ones continue."""
+    """The quarantine of a host: the host gets no jobs, though its running ones continue."""
 
     host: str
     since: float
@@ -128,8 +128,8 @@ class Refund:
 
 
 def refund(job: Job, died: Sequence[Attempt], last: Attempt | None, policy: Policy) -> Refund:
-    """Return what is left of the failures and losses of ``job`` without those of the attempts ``died`` (of this
-    generation). ``last`` is the job's last attempt of all.
+    """Return the failures and losses of ``job`` without those of the attempts ``died`` (of this generation), and if the
+    job may be pending again. ``last`` is the job's last attempt of all.
 
     A failed job may be pending again unless something else would have failed it as well.
     """

@@ -45,7 +45,7 @@ class Booking:
 
 @dataclass(frozen=True, slots=True)
 class HeldAttempt:
-    """An attempt that trains on a host: its booking, and how much of it the attempt already uses."""
+    """An attempt that trains on a host: its booking, and how much memory it uses now."""
 
     booking: Booking
     ram_used_gib: float = 0.0

@@ -57,7 +57,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Consecutive jobs of one kind on a slot."""
+    """Consecutive jobs of one kind on a slot of a schedule."""
 
     kind: str
     count: int
@@ -71,8 +71,8 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """Decision: the host takes a job of this kind now. ``instead_of`` names the host to which the schedule had given
-    the job."""
+    """Decision that a host takes a job of this kind now. ``instead_of`` names the host to which the schedule had given
+    the job; None: to this host."""
 
     kind: str
     instead_of: str | None = None
@@ -80,7 +80,8 @@ class Take:
 
 @dataclass(frozen=True, slots=True)
 class Decline:
-    """Decision: the host waits, because another host will have the job done sooner. All times from now, in seconds."""
+    """Decision that a host waits, because another host will have the job done sooner. All times are seconds from
+    now."""
 
     kind: str
     by: str  # who will do it …

@@ -125,9 +125,11 @@ class Claims(Calls):
         return booking.beside(host, held_of(held, () if request is None else request.training))
 
     def _goes_on(self, request: ClaimRequest) -> str | None:
-        """Return why a host gets no job while its worker still has an attempt that was given up as lost, else None.
+        """Return why a host must first report an attempt that was given up as lost, but that its worker still has; None
+        if it has none.
 
-        A new grant of that attempt's job to the same host would lose its work, so the worker must first report it.
+        A new grant of that attempt's job to the same host would lose the work, so the host gets no job before that
+        report.
         """
         training = [each.claim_id for each in request.training]
         for claim_id in (*request.delivering, *training):
@@ -138,9 +140,9 @@ class Claims(Calls):
             if not rules.may_adopt(job, attempt):
                 continue
             if delivers:
-                return f"host {attempt.host} first delivers {job.name}, which was given up for lost and may be adopted"
+                return f"host {attempt.host} first delivers {job.name}, which was given up as lost but may be adopted"
             if attempt.readoptions < self._policy.max_readoptions:
-                return f"host {attempt.host} still trains {job.name}, which was given up for lost: its heartbeat first"
+                return f"host {attempt.host} still trains {job.name}, which was given up as lost; its heartbeat is due"
         return None
 
     def _asked_before(self, request: ClaimRequest) -> Attempt | None:

@@ -50,7 +50,7 @@ class Endings(Calls):
     """The calls that complete and fail attempts."""
 
     def output(self, job_id: str, request: OutputRequest) -> OutputReply:
-        """Store an attempt's output, even after its end; this does not renew its lease."""
+        """Store lines of an attempt's output, even after the attempt's end; this does not renew its lease."""
         _, attempt = self._fleet.claimed(job_id, request.claim_id, request.host_id, or_completed=True)
         return OutputReply(log_next=keep_lines(self._queue, attempt, request.log))
 

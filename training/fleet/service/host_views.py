@@ -15,7 +15,7 @@ WORKERS_PAGE = 200  # … unless more are asked for
 
 
 class HostViews:
-    """Queries about hosts, on the last committed state."""
+    """Queries about hosts, on the last committed state of the database and the service's memory."""
 
     def __init__(self, database: Database, service: Service, durations: SpeedViews) -> None:
         self._db, self._service, self._durations = database, service, durations

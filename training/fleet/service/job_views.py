@@ -64,7 +64,7 @@ class ListPlace:
 
 
 class Counted(NamedTuple):
-    """The number of jobs with equal values in the fields that lists filter by."""
+    """The number of jobs that have the same model, mode, status and host."""
 
     model: str | None
     mode: str | None
@@ -74,7 +74,7 @@ class Counted(NamedTuple):
 
 
 class Event(NamedTuple):
-    """One event row with the name of its job."""
+    """A row of the events (the history of all jobs), with the name of its job."""
 
     seq: int
     at: float

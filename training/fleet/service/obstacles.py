@@ -138,7 +138,7 @@ class Obstacles:
         if (held := _held_back(job, host, fleet, self._service.policy, self._clock.now())) is not None:
             return held
         if job.held:
-            return None, "nothing, but that the job is held"
+            return None, "it fits, and waits only because the job is held"
         return ahead.told(kind, host.name) or (None, "ok")
 
     def _held(self, job: Job) -> str:

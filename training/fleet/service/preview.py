@@ -50,7 +50,8 @@ NEW = "new"
 
 @dataclass
 class Previews:
-    """The answers to requests what a plan would change. ``reader`` is a separate connection, not the writer's."""
+    """Computes what a reload of the manifest, or of a plan that an operator sends, would change. ``reader`` is a
+    separate connection, not the writer's."""
 
     reloader: Reloader
     reader: Database

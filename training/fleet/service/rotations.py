@@ -205,7 +205,7 @@ def _folded(used: Mapping[str, Sequence[Member]], name: str, *, low_is_worst: bo
 
 
 def planned(jobs: Iterable[Mapping[str, Any]]) -> list[PlannedRotation]:
-    """Find the rotations among the job dicts of a plan, in its order."""
+    """Return the rotations among the job dicts of a plan, in the order of the plan."""
     groups: dict[str, list[tuple[str, Turn]]] = {}
     for spec in jobs:
         turn = turn_of(spec)

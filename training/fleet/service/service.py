@@ -28,7 +28,8 @@ from training.fleet.wire.messages import ReloadReply
 
 
 class Service(FleetState):
-    """All protocol calls, and the plan. One instance, used by the writer thread (or the simulation's only thread)."""
+    """The service: all protocol calls, and the plan in force. One instance, used by the writer thread (or the
+    simulation's only thread)."""
 
     def __init__(
         self,
