@@ -38,8 +38,8 @@ class Hyper(Flag):
         return f"{noun} {bounds}".strip()
 
     def parse(self, text: str) -> Value:
-        """Return the value that ``text`` stands for. Raises ``ArgumentTypeError``, which says what is allowed
-        instead."""
+        """Return ``text`` converted to the type of this hyperparameter. Raises ``ArgumentTypeError``, which says what
+        is allowed instead."""
         value: Value | None = None
         with suppress(ValueError):
             value = _CONVERTED.get(self.type, str)(text)

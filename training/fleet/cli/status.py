@@ -26,8 +26,8 @@ HOSTS_AND_DATA = {  # of the receiver's health
 
 
 def status_data(jobs: Sequence[Json], page: Json, health: Json, *, whole: bool) -> Json:
-    """Return the data of ``status``, which ``--json`` prints and `render_status` shows. ``whole``: ``jobs`` are all
-    jobs."""
+    """Return the data of ``status``, which ``--json`` prints and `render_status` shows. ``whole`` says whether ``jobs``
+    holds all jobs of the queue."""
     pending = [view for view in jobs if view["status"] == "pending"]
     cancelled = [view for view in jobs if view["status"] == "cancelled" and view["in_manifest"]]
     return {
