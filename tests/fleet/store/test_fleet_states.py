@@ -141,7 +141,7 @@ def test_a_state_that_is_too_large_is_refused_before_a_byte_travels(tmp_path):
     numbers = range(STATE_BYTES_MAX // CHUNK_BYTES + 1)
     chunks = ((hashlib.sha256(b"%d" % number).digest(), CHUNK_BYTES) for number in numbers)
     large = Listing((pack("weights", chunks),)).document
-    with pytest.raises(StoreFull, match="it stays on its host"):
+    with pytest.raises(StoreFull, match="they stay on their host"):
         StateStore(tmp_path / "states").sets.begin(hashlib.sha256(large).hexdigest(), large)
 
 

@@ -602,7 +602,7 @@ def test_a_host_can_fetch_before_any_job_asks(receiver, folder, tmp_path, capsys
     assert "there is no data set `nothing`" in capsys.readouterr().err
     (tmp_path / "file").write_text("")
     assert prefetch(receiver, tmp_path / "file", "processed") == 1
-    assert "cannot keep it in" in capsys.readouterr().err
+    assert "cannot keep the data set in" in capsys.readouterr().err
 
 
 def test_what_takes_too_long_is_left_to_the_worker(shelf, folder, tmp_path):

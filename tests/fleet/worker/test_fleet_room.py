@@ -23,14 +23,14 @@ NEIGHBOUR = HeldAttempt(
     ("booked", "there", "others", "lacks"),
     [
         (Booking(least_ram_gib=6.0), here(8.0), [NEIGHBOUR], None),
-        (Booking(least_ram_gib=6.1), here(8.0), [NEIGHBOUR], "memory vanished before it started: 6.1 GiB wanted, 6.0"),
+        (Booking(least_ram_gib=6.1), here(8.0), [NEIGHBOUR], "memory vanished before the start: 6.1 GiB wanted, 6.0"),
         (Booking(least_ram_gib=9.0), here(8.0), [], None),  # it shares with nobody
         (Booking(least_ram_gib=9.0), {}, [NEIGHBOUR], None),  # nobody knows
         (Booking(gpu=0, least_vram_gib=5.0), here(8.0, 8.0), [NEIGHBOUR], None),
-        (Booking(gpu=0, least_vram_gib=5.1), here(8.0, 8.0), [NEIGHBOUR], "GPU memory vanished before it started: 5.1"),
+        (Booking(gpu=0, least_vram_gib=5.1), here(8.0, 8.0), [NEIGHBOUR], "GPU memory vanished before the start: 5.1"),
         (Booking(gpu=1, least_vram_gib=8.0), here(8.0, 8.0, 8.0), [NEIGHBOUR], None),  # the other one is on GPU 0
-        (Booking(gpu=0, least_vram_gib=4.0), here(8.0, 3.0), [], "GPU memory vanished before it started: 4.0"),
-        (Booking(gpu=1), here(8.0, 8.0), [], "number 1, is gone"),
+        (Booking(gpu=0, least_vram_gib=4.0), here(8.0, 3.0), [], "GPU memory vanished before the start: 4.0"),
+        (Booking(gpu=1), here(8.0, 8.0), [], "GPU 1, on which"),
     ],
 )
 def test_what_is_booked_must_still_be_there(booked, there, others, lacks):

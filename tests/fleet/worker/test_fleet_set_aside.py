@@ -301,7 +301,7 @@ def test_deliver_on_that_machine(tmp_path, bundle, capsys):
         assert "nothing of 'two' is kept" in capsys.readouterr().err
         receiver.client().cancel("one")
         assert main([*flags, "--deliver", "one"]) == 1
-        assert "requeue it first, with the workers that would take it stopped; it is kept in" in capsys.readouterr().err
+        assert "with the workers that would take it stopped; the bundle is kept in" in capsys.readouterr().err
         receiver.client().requeue("one")
         assert main([*flags, "--deliver", grant.job_id[:12]]) == 0
         assert "one is completed with the model that was kept here" in capsys.readouterr().out

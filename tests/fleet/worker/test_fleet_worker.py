@@ -415,7 +415,7 @@ def test_a_job_whose_gpu_is_taken_before_it_starts_is_handed_back(tmp_path):
     assert worker.run() == 0
     assert not runner.specs
     assert told[0]["reason"] == "interrupted"
-    assert "GPU memory vanished before it started: 6.0 GiB wanted, 2.0 left" in told[0]["error"]
+    assert "GPU memory vanished before the start: 6.0 GiB wanted, 2.0 left" in told[0]["error"]
 
 
 def _stop_when(condition: Callable[[], bool], worker: TrainerWorker) -> None:

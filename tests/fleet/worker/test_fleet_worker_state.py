@@ -923,7 +923,7 @@ def test_trainer_that_neither_says_nor_computes_anything_is_stopped_as_failed():
     worker.killed()
     failure = worker.report
     assert failure.reason is EndReason.TRAINER_FAILED
-    assert failure.error.startswith("it said nothing and used no CPU for 31 min")
+    assert failure.error.startswith("the trainer printed nothing and used no CPU for 31 min")
     assert failure.out_of_memory is None
 
 
@@ -967,7 +967,7 @@ def test_job_may_set_its_own_limits():
     worker.ended(75)
     failure = worker.report
     assert failure.reason is EndReason.TRAINER_FAILED
-    assert failure.error.startswith("it ran for 1 h 00 min and may run for 1 h 00 min")
+    assert failure.error.startswith("the trainer ran for 1 h 00 min and may run for 1 h 00 min")
     worker.failed("failed")
     assert not worker.wanted(t.Discard).job_over, "a requeue with more time goes on from there"
     assert measure_s(job, worker.settings) == 10.0

@@ -166,7 +166,7 @@ class DatasetStore:
         except BadListing as error:
             raise BadName(str(error)) from None
         if listing.size > self._bytes_max:
-            raise StoreFull(f"{listing.size} bytes are not kept: {self._bytes_max} at most; it stays on its host")
+            raise StoreFull(f"{listing.size} bytes are too many, {self._bytes_max} at most; they stay on their host")
         with self._lock, disk_errors("taking a listing"):
             published = self._is_published(dataset_id, document)
             if not published:  # first of all: from here on the sweep leaves its chunks alone
@@ -191,7 +191,7 @@ class DatasetStore:
             if wanted is None:
                 raise NoDataset(f"data set {dataset_id[:12]} has no chunk {sha256[:80]}")
             if len(data) != wanted or hashlib.sha256(data).hexdigest() != sha256:
-                raise WrongDigest(f"{len(data)} bytes that are not chunk {sha256[:12]} arrived")
+                raise WrongDigest(f"the {len(data)} bytes that arrived are not chunk {sha256[:12]}")
         with self._lock, disk_errors("writing a chunk"):
             self._check_room(sum(len(data) for _, data in chunks))
             self._write_all(
@@ -274,7 +274,7 @@ class DatasetStore:
             if known.names.get(name) != dataset_id:
                 raise NoDataset(f"data set {dataset_id[:12]} is not called {name[:80]!r}")
             if list(known.names.values()).count(dataset_id) == 1:
-                raise OnlyName(f"{name} is the only name of data set {dataset_id[:12]}: remove that")
+                raise OnlyName(f"{name} is the only name of data set {dataset_id[:12]}: remove the data set")
             self._fs.unlink(self.root / "names" / name)
             self._fs.sync_folder(self.root / "names")
             return self._shelved(dataset_id, self.catalogue())

@@ -228,7 +228,7 @@ class Incoming:
             if self._beyond != name and self._beyond in self._owners:
                 raise ShareFull(
                     f"the unfinished uploads of host {host} may take a quarter of what is free here, and another large "
-                    "upload goes beyond that now; this one resumes after it"
+                    "upload goes beyond that now; this upload resumes after that one"
                 )
             self._beyond = name
             idle = self._idle(name) if more > free else []

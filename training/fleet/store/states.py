@@ -115,7 +115,7 @@ class StateStore:
     def _state_of(self, job_id: str) -> str:
         kept = self._kept.get(job_id)
         if kept is None:
-            raise NoState(f"no saved state of job {job_id[:12]} is here; it starts over")
+            raise NoState(f"no saved state of job {job_id[:12]} is stored; the job starts from the beginning")
         return kept.state_id
 
     def _remove(self, state_id: str) -> None:

@@ -1,7 +1,7 @@
 """One attempt at one job on this machine: its folders, its trainer, its output, its bundle.
 
-The attempt runs on threads of its own and posts events. Starting the trainer and packing its output each end in exactly
-one event, also after an error.
+The attempt runs on threads of its own and posts events. Starting the trainer and packing its output each end in an
+event, also after an error.
 """
 
 from __future__ import annotations
@@ -313,7 +313,7 @@ class TrainerAttempt:
 
     def _harm(self, tail: OutputTail) -> Failure | None:
         if tail.overflowing:
-            return Failure(EndReason.TRAINER_FAILED, "it printed more than a log file may hold")
+            return Failure(EndReason.TRAINER_FAILED, "the trainer printed more than a log file may hold")
         free = free_bytes(self.places.artifacts)
         if free >= DISK_FLOOR_BYTES:
             return None

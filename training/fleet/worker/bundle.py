@@ -96,7 +96,7 @@ def pack(
 
 def _refuse(complaint: str | None) -> None:
     if complaint is not None:
-        raise BundleError(f"what the trainer left makes no bundle that could be fetched: {complaint}")
+        raise BundleError(f"the trainer's output makes no bundle that could be fetched: {complaint}")
 
 
 def _size(path: Path) -> int:

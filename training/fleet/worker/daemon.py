@@ -385,7 +385,7 @@ def deliver(options: Options, ref: str) -> int:
         with closing(FleetClient(options.receiver_url, options.host_id, tls=tls)) as client:
             receipt = requests.deliver(client, work.delivery)
     except (ClientError, OSError) as error:
-        print(f"{PROGRAM}: {printable(error)}; it is kept in {work.folder}", file=sys.stderr)
+        print(f"{PROGRAM}: {printable(error)}; the bundle is kept in {work.folder}", file=sys.stderr)
         return 75 if isinstance(error, Unreachable | Unavailable) else 1
     aside.forget(work)
     print(f"{job.name} is completed with the model that was kept here (attempt {receipt.attempt})")

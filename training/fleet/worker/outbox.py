@@ -82,8 +82,8 @@ class Outbox:
             self._append(self._spool(owner, source), lines, position)
 
     def read(self, claim_id: str, first: int) -> tuple[int, tuple[str, ...]]:
-        """Return the lines for one message, from number ``first`` or from the next line that is kept, after the number
-        of the first of them."""
+        """Return the number of the first line and the lines for one message, from line ``first`` or from the next line
+        that is kept."""
         with self._lock:
             spool = self._spools.get(claim_id)
             if spool is None:

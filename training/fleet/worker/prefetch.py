@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (FetchError, ClientError) as error:
         return _say(error, REFUSED)
     except OSError as error:
-        return _say(f"cannot keep it in {args.cache_dir}: {error.strerror or error}", REFUSED)
+        return _say(f"cannot keep the data set in {args.cache_dir}: {error.strerror or error}", REFUSED)
     return DONE
 
 
@@ -95,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--tls-dir", type=Path, default=Path("tls"), metavar="DIR", help="folder of the certificate")
     parser.add_argument(
-        "--within-s", type=float, default=86_400.0, metavar="S", help="stop then; the worker fetches the rest later"
+        "--within-s", type=float, default=86_400.0, metavar="S", help="stop after S; the worker fetches the rest"
     )
     return parser
 

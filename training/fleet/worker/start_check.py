@@ -38,7 +38,7 @@ def check(booked: Booking, capability: Mapping[str, Any], others: Sequence[HeldA
         return
     devices = capability.get("cuda_devices") or ()
     if booked.gpu >= len(devices):
-        raise NoRoomError(f"the GPU that it was to train on, number {booked.gpu}, is gone; it is tried again")
+        raise NoRoomError(f"GPU {booked.gpu}, on which the trainer was to run, is gone; the job is tried again")
     on_it = [each for each in others if each.booking.gpu == booked.gpu]
     coming = sum(max(0.0, each.booking.vram_gib - each.vram_used_gib) for each in on_it)
     free = devices[booked.gpu].get("vram_free_gib")
@@ -48,8 +48,8 @@ def check(booked: Booking, capability: Mapping[str, Any], others: Sequence[HeldA
 
 def _sentence(what: str, wanted: float, left: float) -> str:
     return (
-        f"{what} vanished before it started: {wanted:.1f} GiB wanted, {max(0.0, left):.1f} left beside other trainers "
-        "and programs; it is tried again where there is room"
+        f"{what} vanished before the start: {wanted:.1f} GiB wanted, {max(0.0, left):.1f} left beside other trainers "
+        "and programs; the job is tried again where there is room"
     )
 
 

@@ -195,8 +195,8 @@ _ALONE = "alone.json"
 
 
 class AttemptFolders(NamedTuple):
-    """The paths of one attempt's folders and files, of which no other attempt has one, so that no foreign file is
-    packed."""
+    """The paths of one attempt's folders and files. No other attempt writes to its output folders, so that no file of
+    another is packed."""
 
     out: Path
     reports: Path

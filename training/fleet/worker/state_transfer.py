@@ -155,7 +155,7 @@ class StateTransfer:
                     pass
                 calls.keep(listing.dataset_id, stretches=stretches, tries=1)
             except (ClientError, FolderError, OSError, LookupError, TypeError) as error:
-                log.info("%s: its saved state was not brought (%s); it stays here", self.assignment.name, error)
+                log.info("%s: the saved state was not uploaded (%s); it stays here", self.assignment.name, error)
                 return
             self._kept = listing.dataset_id
 

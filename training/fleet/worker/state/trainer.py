@@ -100,14 +100,14 @@ def _measured(transition: StateStep, cpu_s: float) -> None:
     transition.set_work(run_s=run_s, quiet_s=quiet_s, cpu_s=cpu_s if computes else work.cpu_s)
     if most_run_s and run_s >= most_run_s:
         words = (
-            f"it ran for {duration(run_s)} and may run for {duration(most_run_s)}; "
-            "raise max_run_s in the manifest, or give it less to do"
+            f"the trainer ran for {duration(run_s)} and may run for {duration(most_run_s)}; "
+            "raise max_run_s in the manifest, or give the trainer less to do"
         )
         _stop(transition, Failure(EndReason.TRAINER_FAILED, words, goes_on=True))
     elif most_quiet_s and quiet_s >= most_quiet_s:
         words = (
-            f"it said nothing and used no CPU for {duration(quiet_s)}: it hangs; fix it, or raise max_silence_s in "
-            f"the manifest if it waits for something"
+            f"the trainer printed nothing and used no CPU for {duration(quiet_s)}: it hangs; fix it, or raise "
+            "max_silence_s in the manifest if it waits for something"
         )
         _stop(transition, Failure(EndReason.TRAINER_FAILED, words))
 
