@@ -31,7 +31,11 @@ from training.trainer.training_windows import fresh_references
 
 
 def arguments_of(document: Json, names: argparse.Namespace) -> TrainerArgs:
-    """Return the arguments that a checkpoint was trained with, but with the data and folders in ``names``."""
+    """Return the arguments that a checkpoint was trained with, but with the data, folders, threads and resamples in
+    ``names``.
+
+    The device is the CPU.
+    """
     model, split, data = str(document["model"]), document["split"], names.data
     return TrainerArgs(
         model=model,

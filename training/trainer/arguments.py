@@ -1,6 +1,7 @@
-"""A trainer's command line: the flags of the trainer contract, and the hyperparameters of one model from ``flags``.
+"""A trainer's command line: the flags of the trainer contract, and one model's hyperparameters from
+`training.families`.
 
-Standard library only, like the table itself.
+The module uses only the standard library, like `training.families`.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class TrainerArgs:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that ends with one sentence and exit code 2, without argparse's usage text."""
+    """A parser that ends the program with one sentence and exit code 2 for a mistake, without argparse's usage text."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"error: {message} (see --help)\n")

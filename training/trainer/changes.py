@@ -55,7 +55,7 @@ class Moved:
         return f"{spread}{self.channel} {self.before:.3g} → {self.after:.3g}"
 
     def to_dict(self) -> JsonDict:
-        """JSON values only."""
+        """Return the fields as JSON values."""
         return asdict(self)
 
 
@@ -146,8 +146,11 @@ class OpenStretch:
 
 @dataclass(frozen=True, slots=True)
 class ToldChange:
-    """A reported change: ``at`` is the end of the record when it was reported, ``window`` the number of its first
-    window."""
+    """A reported change: ``at`` is the end of the record when it was reported, ``window`` the number of the change's
+    first window.
+
+    ``window`` counts the host's windows from 0; it is 0 if the host differs from its reference from the beginning.
+    """
 
     at: float | None
     since: float | None

@@ -45,7 +45,7 @@ class EngineUnreachable(TrainerError):  # noqa: N818
 
 
 class Interrupted(Exception):  # noqa: N818 - it is not an error
-    """The worker or a person asked the trainer to stop; the state learnt so far is saved."""
+    """The worker or a person asked the trainer to stop; a training that catches it saves its state first."""
 
 
 class Stop:

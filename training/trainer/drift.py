@@ -137,7 +137,8 @@ class Drift:
         return f"{shares}: the change has not made it louder. Alarms can be believed with care; record a new reference."
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values only."""
+        """Return the fields as JSON values, with the time of the change and the sentence about alarms, but without
+        ``start``."""
         found = {**asdict(self), "since": self.channels[0].since if self.channels else None, "believe": self.believe()}
         return {name: value for name, value in found.items() if name != "start"}
 

@@ -160,7 +160,7 @@ class Gbt:
 
 
 class BoostingState(msgspec.Struct):
-    """The state of a boosting in progress: the booster after its last stretch of rounds, and the losses so far."""
+    """The state of a boosting in progress: the booster after its last ``STRETCH`` rounds, and the losses so far."""
 
     model: bytes | None = None
     history: History = []
@@ -382,7 +382,7 @@ def _linear(task: Task, start: int, rows: Ints) -> Linear | None:
 
 
 class Boosting(NamedTuple):
-    """One of the boostings of a run: its number, and the rounds ``before`` it, for progress."""
+    """One of a run's boostings: its ``number``, and the number of rounds boosted ``before`` it, for progress lines."""
 
     task: Task
     keeper: Keeper

@@ -192,8 +192,8 @@ class Runs:
 
 
 class FoundIncidents(NamedTuple):
-    """M incidents, by places of windows in ``runs``: each one's first alarming window, that which raised it, and the
-    last alarming."""
+    """M incidents, by places of windows in ``runs``: of each, the first alarming window, the one that raised it, and
+    the last alarming."""
 
     began: Ints  # the first alarming window
     raised: Ints

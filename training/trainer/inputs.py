@@ -1,4 +1,5 @@
-"""The data set as a trainer sees it: the windows of one mode, and the episodes that were quarantined."""
+"""The data set as a trainer sees it: the windows of one mode, and the episodes that validation kept out
+(quarantined)."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ MOST_WORK = 100_000  # windows to learn from, of all trainings together, that a 
 
 @dataclass(frozen=True, slots=True)
 class LeaveOutPlan:
-    """The behaviours to leave out in turn, those that never trained, and why others are not left out."""
+    """The behaviours to leave out in turn, tested ones that never trained, and those not left out, with the reason."""
 
     left_out: tuple[str, ...] = ()
     never_trained: tuple[str, ...] = ()

@@ -1,4 +1,5 @@
-"""The facts of this machine that can change a result: the device, and the run key, which contains all of them."""
+"""Collect the facts that can change a training's result (device, processor, library versions, sources) into the run
+key."""
 
 from __future__ import annotations
 

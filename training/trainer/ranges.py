@@ -25,7 +25,8 @@ KEPT = ("min", "max", "diff_abs_mean")
 
 
 class Range(msgspec.Struct, frozen=True):
-    """The range of one channel over all training windows."""
+    """The range of one channel over all training windows: its lowest and highest value, and its least and greatest
+    roughness."""
 
     low: float
     high: float

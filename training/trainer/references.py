@@ -26,7 +26,7 @@ from training.trainer.task import Fitted, Joined, Outputs, Settling
 
 
 class Parted(NamedTuple):
-    """The numbers of reference windows that train, and of those that set levels."""
+    """The places of the reference windows that are used for training, and of those that set levels."""
 
     train: Ints
     level: Ints

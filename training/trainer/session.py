@@ -237,7 +237,8 @@ class TrainedModel:
 def _without_each(
     setup: RunSetup, left_out: LeaveOutPlan, judged: TrainedModel, stages: Stages
 ) -> list[tuple[str, Unshown | str]]:
-    """Train again without each behaviour in turn and score it; if a training fails, record the reason."""
+    """Train again without each behaviour in turn, and score it; return each name with its scores, or with the reason of
+    a failure."""
     inputs, found = judged.inputs, list[tuple[str, Unshown | str]]()
 
     def answer(name: str, keeper: Keeper) -> bytes:

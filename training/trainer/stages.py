@@ -27,7 +27,7 @@ class _RunState(msgspec.Struct):
 
 
 class Stages:
-    """Saves the stages of a run in the outer keeper's state. The current stage uses this object as its keeper."""
+    """Saves the stages of a run in the outer keeper's state. The unfinished stage uses this object as its keeper."""
 
     def __init__(self, outer: Keeper) -> None:
         self._outer = outer

@@ -30,7 +30,7 @@ LONGEST_NOTE = 64  # bytes
 
 
 class StreamsError(ValueError):
-    """The state file cannot be read or is something else; the message says what to do."""
+    """The state file cannot be read, or is no state file of this version; the message says what to do."""
 
 
 class Undelivered(TypedDict):

@@ -1,4 +1,4 @@
-"""Points of the curves that a report draws, thinned to what a screen can show; JSON values only."""
+"""Points of the curves that a report draws, at most ``MAX_POINTS`` of each; JSON values only."""
 
 from __future__ import annotations
 

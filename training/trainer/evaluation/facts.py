@@ -123,7 +123,8 @@ def _add_incidents(facts: Facts, found: Json | None) -> None:
 
 
 def _where(unseen: list[str], seen: list[str]) -> str:
-    """Describe the test's hosts from the split's rows, not from its recipe's name."""
+    """Describe the test's hosts, seen and unseen in training, by the split's rows; "on this test" if a host has no
+    name."""
     if (not unseen and not seen) or NAMELESS in (*unseen, *seen):
         return "on this test"
     known = f"{seen[0]} (a machine it was trained on)" if len(seen) == 1 else "machines it was trained on"

@@ -1,8 +1,8 @@
 """Incidents among scored windows: choose the rule on the calibration side, and compute its figures on the test side.
 
-A *stretch* is time of one recording in which windows are malicious-like without a break: one behaviour, from its
-beginning to its end. It is caught when an incident raised in malicious-like time alarms in it; an incident that a
-benign window raised is false, and catches nothing while it stays open.
+A *stretch* is a time of one recording in which all windows are malicious-like, without a gap. It is caught when one of
+its windows alarms during an incident that a malicious-like window raised. An incident that a benign window raised is
+false, and catches nothing while it is open.
 """
 
 from __future__ import annotations

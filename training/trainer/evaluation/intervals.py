@@ -74,10 +74,10 @@ def draw_weights(n_episodes: int, n_windows: int, n_resamples: int, seed: int) -
 
 
 class RankMeasure:
-    """AUROC and AUPRC of one score, weighted by episode; ties count one half.
+    """Computes AUROC and AUPRC of one score, with weighted episodes; ties count one half.
 
-    Everything that needs the order of the scores is done once, here. A resample then costs two cumulative sums: over
-    the negatives and over the positives, in the order of their scores.
+    Everything that needs the order of the scores is done once, in the constructor. A resample then costs two cumulative
+    sums: over the negatives and over the positives, in the order of their scores.
     """
 
     def __init__(self, score: Floats, positive: Bools, episode: Ints, *, auprc: bool = True) -> None:

@@ -23,7 +23,7 @@ CLEARLY_BELOW = 0.02  # AUROC by which an anomaly detector may stay below the be
 
 
 class Reliance(IntEnum):
-    """The degree to which a reader may rely on the model; the worst finding counts."""
+    """The degree to which a reader may rely on the model; a report's degree is that of its worst finding."""
 
     GOOD = 0
     CAUTION = 1
