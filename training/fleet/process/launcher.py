@@ -246,8 +246,8 @@ class PosixLauncher:
             self.signal_group("SIGCONT")
 
     def signal_group(self, name: str) -> None:
-        """Signal the group. Its id cannot belong to another group, because the child is not reaped before
-        ``self.child`` is cleared."""
+        """Send a signal to the trainer's process group. The group's id cannot belong to another group, because the
+        trainer is not reaped before ``self.child`` is cleared."""
         if self.child:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.child, getattr(signal, name))

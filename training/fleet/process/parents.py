@@ -204,7 +204,7 @@ class WarmParents:
             self._fault(why)
 
     def close(self) -> None:
-        """End the parents. A parent that is still importing is killed first, because it holds the lock until it
+        """End all warm parents. A parent that is still importing is killed first, because it holds the lock until it
         answers."""
         self._off = True
         for parent in list(self._parents.values()):

@@ -61,7 +61,7 @@ class Artifact:
 
     @property
     def path(self) -> str:
-        """Return its path relative to the store's root, with forward slashes."""
+        """Return the bundle's path relative to the store's root, with forward slashes."""
         return f"{_kind(self.model, self.mode)}/{check_sha256(self.artifact_id)}/{BUNDLE}"
 
     @property

@@ -136,7 +136,8 @@ class PartFile:
                 self._throw_away()
 
     def close(self) -> None:
-        """Close the file: this writer writes nothing more, and its bytes stay for the next writer. May be repeated."""
+        """Close the file: this writer writes nothing more, and its bytes stay for the next writer. A second call does
+        nothing."""
         with self._lock:
             handle, self._handle = self._handle, None
             if handle is not None:
@@ -220,8 +221,8 @@ class Incoming:
         """Let a part grow by ``more`` bytes, or raise ShareFull or StoreFull.
 
         One part at a time may exceed its host's share while it is being written. Otherwise a bundle larger than a share
-        could never arrive. For that part, unused parts are deleted if that frees enough. Their senders upload them
-        again; otherwise many half uploads could block each other without end.
+        could never arrive. For that part, unused parts are deleted if that frees enough. The senders of deleted parts
+        upload them again; otherwise many half uploads could block each other without end.
         """
         host, free = self._hosts.get(_claim_of(name)), self.room.free()
         if host is not None and not within_share(self._unfinished(host), more, free):

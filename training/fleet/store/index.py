@@ -39,7 +39,7 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class IndexRepair:
-    """The changes that brought the index in line with the database."""
+    """The result of a repair: what was changed to make the index equal to the database's rows."""
 
     cut_bytes: int  # of a last line that a crash had torn
     rebuilt: bool

@@ -43,12 +43,12 @@ class LogFile:
 
     @property
     def end(self) -> int:
-        """The number of the line after the last one."""
+        """The number of the line after the file's last one."""
         return self.first + self.count
 
     @property
     def path(self) -> str:
-        """Return its path relative to the store's root, with forward slashes."""
+        """Return the file's path relative to the store's root, with forward slashes."""
         if not NAMING_ID.fullmatch(self.job_id):
             raise BadName(f"{self.job_id[:80]!r} cannot name a folder of the store")
         return f"{LOGS}/{self.job_id}/{self.attempt}-{self.first}-{self.sha256[:_DIGEST_SHOWN]}.log.gz"
@@ -97,8 +97,8 @@ class LogStore:
                     self._fs.unlink(self.root / LOGS / job_id / name)
 
     def found(self, job_id: str, attempt: int, bytes_max: int) -> list[LogFile]:
-        """Return an attempt's undamaged files, found on the disk without the database, by first line, of equal ones the
-        longest first."""
+        """Return an attempt's undamaged files, read from the disk without the database, sorted by first line; of equal
+        first lines, the longest first."""
         if not NAMING_ID.fullmatch(job_id):
             return []
         files = []

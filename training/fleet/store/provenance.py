@@ -23,7 +23,8 @@ def sealed(body: Mapping[str, Any]) -> bytes:
 
 
 def unsealed(data: bytes) -> dict[str, Any]:
-    """Return a file's content, without its digest, after checking that. Raises BrokenSeal if the bytes are damaged."""
+    """Return a file's content, without its digest, after checking the digest. Raises BrokenSeal if the bytes are
+    damaged."""
     try:
         body = msgspec.json.decode(data, type=dict[str, Any])
         if body.pop(SEAL, None) != digest(body):

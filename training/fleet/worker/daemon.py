@@ -306,8 +306,8 @@ class TrainerWorker:
             log.warning("%s cannot be written (%s)%s", self._disk.folder, error.strerror, cost)
 
     def _keep(self, action: t.KeepAside) -> None:
-        """Move a refused bundle to the folder ``set-aside``. If that fails, only the trainer's unpacked files remain,
-        among those of the newest attempts."""
+        """Move a refused bundle to the folder ``set-aside``. If the move fails, only the trainer's unpacked files
+        remain, among those of the newest attempts."""
         try:
             place = self._aside.put(action.delivery, action.why, self._clock.now())
         except OSError as error:
@@ -400,7 +400,8 @@ def _not_one(ref: str, folder: Path, known: str, *, several: bool) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the daemon, or the one task that a flag names; return its exit code. The daemon ends with 0 after a signal or
-    a drain, 1 if the receiver demands a new session. It ends with 2 if it cannot start or its claims are refused."""
+    a drain, 1 if the receiver demands a new session. The daemon ends with 2 if it cannot start or its claims are
+    refused."""
     replace_unprintable()
     args = parser().parse_args(argv)
     logs.configure(args.log_level)

@@ -1,7 +1,7 @@
 """Record what a model is trained with: digests of its data and its code, and the checkout's commit.
 
 Built-in trainers record the digests in their checkpoint. For a custom trainer the worker digests the files that its
-command names before the trainer starts, and takes the data set's id.
+command names before the trainer starts. If its data has no digest, the data set's id is recorded.
 """
 
 from __future__ import annotations

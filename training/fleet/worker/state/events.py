@@ -181,7 +181,7 @@ class OutputTaken(CallEnded, frozen=True):
 
 
 class CallRefused(CallEnded, frozen=True):
-    """Event: the receiver refused a call permanently."""
+    """Event: the receiver refused a call, for the reason in ``problem_type``."""
 
     problem_type: str  # one of ProblemType, or a newer receiver's
     detail: str = ""

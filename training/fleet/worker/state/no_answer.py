@@ -1,8 +1,8 @@
 """PURE: requests without a useful answer: the network or receiver is down, the receiver is busy, or another program
 answers.
 
-The worker repeats every request for as long as it runs, after pauses that double. Its trainer continues; if the
-settings say so, the trainer pauses shortly before the lease ends.
+The worker repeats every unanswered request for as long as it runs, after pauses that double. Its trainer continues; if
+the settings say so, the trainer pauses shortly before the lease ends.
 """
 
 from __future__ import annotations

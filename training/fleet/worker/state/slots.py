@@ -315,8 +315,8 @@ class _Turn:
                     self._step(slot, t.Tick())
 
     def _asks_beside(self) -> int | None:
-        """Return the slot that asks for a job while others hold jobs, else None. A job that they hand back may be
-        granted to it."""
+        """Return the slot that asks for a job while others hold jobs, else None. A job that the others hand back may be
+        granted to the asking slot."""
         asking = (slot for slot, one in self.slots.machines.items() if one.phase is Phase.ASKING)
         return next(asking, None) if self.slots.works else None
 
