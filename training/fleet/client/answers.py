@@ -89,8 +89,8 @@ def verdict(status: int, problem_type: str) -> type[Answered]:
 
 
 def backoff_s(failures: int, chance: float, *, least_s: float = 0.0) -> float:
-    """Return the seconds to wait after the n-th failure: ``least_s``, and a share ``chance`` (in [0, 1)) of 1, 2, 4 …,
-    at most 60 s."""
+    """Return the seconds to wait before the next try: ``least_s``, plus ``chance`` (in [0, 1)) times 1, 2, 4 …, at most
+    60, as ``failures`` grow."""
     return least_s + chance * min(60.0, 2.0 ** min(failures - 1, 32))
 
 

@@ -21,8 +21,8 @@ Each call takes the members of its request by name, and returns the message that
 operators return that dict, as docs/protocol.md shows it; ``cancel``, ``requeue``, ``hold`` and ``unhold`` return the
 message.
 
-What a call raises is drawn at the top of :mod:`training.fleet.client.answers`: Unreachable, Unavailable, Refused,
-Superseded, Cancelled, all of them ClientError. If a file cannot be read or written, the call raises OSError.
+A call raises Unreachable, Unavailable, Refused, Superseded or Cancelled, which all are ClientError;
+:mod:`training.fleet.client.answers` says when. If a file cannot be read or written, the call raises OSError.
 """
 
 from __future__ import annotations

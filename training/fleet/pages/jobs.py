@@ -1,4 +1,5 @@
-"""The page that lists and filters jobs. Filters, order and place are all in the page's address."""
+"""The page that lists and filters jobs. The page's address has the filters, the order, and the job after which the page
+begins."""
 
 from __future__ import annotations
 

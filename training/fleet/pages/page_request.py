@@ -12,7 +12,7 @@ from training.fleet.wire.views import HealthReply
 
 
 class PageRequest(NamedTuple):
-    """A request for a page. Jobs named in its address are already resolved, and the caller is allowed to see them."""
+    """A request for a page. ``jobs`` has the ids of the jobs that the address names; the caller may see these jobs."""
 
     views: Views
     query: Mapping[str, str] = {}

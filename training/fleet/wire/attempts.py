@@ -1,6 +1,6 @@
 """The messages between a worker and the receiver about attempts: claims, heartbeats, output, deliveries, ends.
 
-They are in a module of their own, so that a worker, which must stay small, loads no messages of operators and readers.
+The module has only these messages, so that a worker, which must stay small, loads none of operators and readers.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class TrainerUse(Wire):
 
 
 class ClaimRequest(Wire):
-    """``POST /v1/job/claim``. ``request_id`` makes the call repeatable; ``wait_s`` asks the receiver to wait."""
+    """``POST /v1/job/claim``: ask for a job. ``request_id`` makes the call repeatable; ``wait_s`` asks the receiver to
+    wait so long for a job before it answers."""
 
     host_id: HostId
     capability: JsonObject = {}
@@ -155,7 +156,7 @@ class ClaimReply(Wire):
 
 
 class Grant(ClaimReply):
-    """The answer to a claim that brings a job, as the client reads it."""
+    """The answer to a claim that grants a job, as the client decodes it."""
 
     job_id: PartOfPath
     name: str

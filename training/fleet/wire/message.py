@@ -29,7 +29,8 @@ class Wire(msgspec.Struct, metaclass=_Message, frozen=True, kw_only=True):
         return cls(**{name: read(name) for name in cls.__struct_fields__ if name not in given}, **given)
 
     def __getitem__(self, member: str) -> Any:
-        """Return ``answer["job_id"]`` as ``answer.job_id``, for callers that expect JSON."""
+        """Return the member with this name, so that ``answer["job_id"]`` is ``answer.job_id``; raises KeyError for any
+        other name."""
         if member not in self.__struct_fields__:
             raise KeyError(member)
         return getattr(self, member)

@@ -52,7 +52,8 @@ class ReleaseReply(Wire):
 
 
 class HostOrderReply(Wire):
-    """``POST /v1/workers/{host}/pause``, ``/drain`` and ``/resume``: the host's order now."""
+    """``POST /v1/workers/{host}/pause``, ``/drain`` and ``/resume``: the operator's order that the host has after the
+    call."""
 
     host: str
     # pause, drain, or hand_back; null: none any more, and the rest tells of the one that ended
@@ -134,7 +135,8 @@ class InviteReply(Wire):
 
 
 class JoinRequest(Wire):
-    """``POST /v1/join``. The same request may be sent again; another one with the same code is refused."""
+    """``POST /v1/join``: get a certificate for a one-time code. The same request may be sent again; another one with
+    the same code is refused."""
 
     name: HostId
     code: str
@@ -273,8 +275,8 @@ class DatasetsReply(Wire):
 
 
 class DatasetDraftReply(Wire):
-    """``PUT /v1/dataset/{id}``: the first missing chunks. The client uploads them and repeats the call, until none is
-    missing."""
+    """``PUT /v1/dataset/{id}``: the first missing chunks. The client uploads these chunks and repeats the call, until
+    no chunk is missing."""
 
     dataset_id: str
     size: int

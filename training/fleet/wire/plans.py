@@ -37,7 +37,7 @@ class PlanRequest(Wire, forbid_unknown_fields=True):
     manifest.
 
     Matrices are expanded, and jobs have no id, because the receiver computes it. ``jobs`` null: the file has no list of
-    jobs. ``trainers`` are data to compare with, and never run.
+    jobs. The receiver compares the commands in ``trainers`` with its plan's, and never runs them.
     """
 
     jobs: Annotated[list[_Job], Meta(max_length=PLAN_JOBS_MAX)] | None = None

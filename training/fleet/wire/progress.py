@@ -50,8 +50,8 @@ def _number(value: object) -> float | None:
 
 
 def kept_line(line: str) -> str:
-    """Cut a line to the length that a log keeps. Of a line with a point, whole fields are dropped instead, so that the
-    point stays."""
+    """Cut a line to the length that a log keeps. In a line with a point of a curve, whole fields are dropped instead,
+    so that the point stays."""
     if len(line) <= LOG_LINE_CHARS_MAX:
         return line
     if point_in(line) is not None:

@@ -189,8 +189,8 @@ def share_done(view: Json) -> float | None:
 
 
 def silence(view: Json, now: object) -> str:
-    """Say for how long the host of a running job has sent no heartbeat. Return an empty text below a minute (twice the
-    default interval)."""
+    """Say for how long the host of a running job has sent no heartbeat. Return an empty text if that is not longer than
+    a minute (twice the default interval)."""
     heard, present = number(view.get("heartbeat_at")), number(now)
     live = view.get("status") in ("running", "claimed")
     if not live or heard is None or present is None or present - heard <= 2 * HEARTBEAT_S:

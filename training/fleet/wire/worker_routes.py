@@ -1,6 +1,6 @@
 """The endpoints that a worker calls; :mod:`training.fleet.wire.routes` has all of them.
 
-They are in a module of their own, so that a worker, which must stay small, loads only its own messages.
+The module has only these endpoints, so that a worker, which must stay small, loads only its own messages.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The HTTP layer: decode a request, call the service, encode the answer; also bodies, connections, uploads."""
+"""The HTTP layer: it decodes requests, calls the service and encodes answers; it also limits bodies and connections."""

@@ -47,7 +47,8 @@ async def read_form(context: ReceiverContext, request: Request) -> dict[str, lis
 
 
 async def _read(context: ReceiverContext, request: Request, bytes_max: int) -> bytes:
-    """Read a body, limited in size and time. Only a few bodies above the usual size are read at once."""
+    """Read a body, limited in size and time. Only a few bodies larger than ``JSON_BODY_MAX`` are read at the same
+    time."""
     body, large = bytearray(), False
     try:
         async with asyncio.timeout(context.settings.body_s):

@@ -1,7 +1,7 @@
 """uvicorn's HTTP protocol with limits that uvicorn lacks.
 
-uvicorn waits without end for the rest of a header or a body and takes headers of any size. Deadlines for bodies are in
-bodies.py; the others are here.
+uvicorn waits without end for the rest of a header or a body and takes headers of any size. bodies.py has the deadlines
+for bodies; this module has the other deadlines and limits.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class Notifier:
             await asyncio.sleep(0)
 
     def close(self) -> None:
-        """Stop without waiting for messages."""
+        """Cancel all sending, without waiting for messages under way."""
         for task in self._sending.values():
             task.cancel()
 

@@ -94,7 +94,7 @@ def _parameters(route: Route) -> list[Json]:
 
 
 def document() -> Json:
-    """Build the whole document, in a fixed order."""
+    """Build the OpenAPI document as a JSON object, in a fixed order."""
     kinds: set[type] = {wire.Problem, JobSpec, HostSpec, TrainerSpec}
     routes = [route for route in ROUTES if not route.page]
     for route in routes:

@@ -54,7 +54,7 @@ def refusal_of(error: Exception) -> Refusal | None:
 
 
 def body_of(refusal: Refusal) -> bytes:
-    """Encode the problem document."""
+    """Encode a refusal as a problem document in JSON, with the refusal's further members."""
     problem = Problem(
         type=refusal.problem_type.value,
         title=HTTPStatus(refusal.problem_type.status).phrase,

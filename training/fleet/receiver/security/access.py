@@ -14,8 +14,8 @@ _OF_WATCHERS = (Access.REPORTER, Access.MEMBER, Access.OWNER)
 
 
 def check(access: Access, principal: Principal | None) -> None:
-    """Raise Refusal unless ``principal`` may use an endpoint of this kind. ``principal`` was authenticated before; None
-    means a caller without any proof."""
+    """Raise Refusal unless ``principal`` may use an endpoint that serves ``access``. ``principal`` was authenticated
+    before; None means a caller without any proof."""
     if access is Access.JOINING:
         return
     if principal is None:

@@ -159,8 +159,8 @@ class Registry:
         """Add a certificate, and mark its one-time code as used (None: a renewal); return the certificates that this
         revokes.
 
-        Joining again revokes the earlier certificates. A renewal does not, because its answer may be lost; nor does a
-        repeated request.
+        Joining again revokes the earlier certificates. A renewal revokes none, because its answer may be lost; nor does
+        a repeated request.
         """
         now = self._clock.now()
         gone: list[Certified] = []
