@@ -194,7 +194,7 @@ class Demo:
                 page, health = self.client.jobs(), self.client.health()
                 jobs: list[Json] = page["jobs"]
                 if self.console.is_terminal:
-                    data = status_data(jobs, page["counts"], page["now"], whole=True)
+                    data = status_data(jobs, page, health, whole=True)
                     live.update(render_status(data, health), refresh=True)
                 else:
                     self._say_changes(jobs, seen)

@@ -186,16 +186,16 @@ class WokenForAReason(Checker):
 
     def see(self, seen: Observation) -> None:
         self._signs.see(seen)
-        for each in seen.result if seen.call.name == "wake" and seen.error is None else ():
-            heard = self._signs.heard.get(each.host, 0.0)
-            tries = [at for at in self._woken.get(each.host, []) if at >= heard]
-            self.demand(bool(self.declared(each.host).get("mac")), f"{each.host} has no address and is woken")
+        for host in seen.result if seen.call.name == "wake" and seen.error is None else ():
+            heard = self._signs.heard.get(host, 0.0)
+            tries = [at for at in self._woken.get(host, []) if at >= heard]
+            self.demand(bool(self.declared(host).get("mac")), f"{host} has no address and is woken")
             waits = [facts for facts in seen.after.jobs.values() if facts.status == "pending" and not facts.held_by]
-            self.demand(bool(waits), f"{each.host} is woken, and no job waits")
+            self.demand(bool(waits), f"{host} is woken, and no job waits")
             since_s = seen.at - max(tries, default=-1e9)
-            self.demand(since_s >= AGAIN_S - 1.0, f"{each.host} is woken again after {since_s:.0f} s")
-            self.demand(len(tries) < TRIES_MAX, f"{each.host} is woken {len(tries) + 1} times in vain")
-            self._woken[each.host] = [*tries, seen.at]
+            self.demand(since_s >= AGAIN_S - 1.0, f"{host} is woken again after {since_s:.0f} s")
+            self.demand(len(tries) < TRIES_MAX, f"{host} is woken {len(tries) + 1} times in vain")
+            self._woken[host] = [*tries, seen.at]
 
 
 class NoInhibitorIsLeft(Checker):

@@ -69,9 +69,7 @@ class Wakes:
         on awake ones."""
         registry, ahead = self.service.host_registry, self.service.queue.ahead
         asleep = [registry.host(registry.known[host]).at_best() for host in hosts if host != of.gate]
-        fitting = [
-            each.name for each in asleep if each.name != of.gate and rules.fits(of.job_class.needs, each) is None
-        ]
+        fitting = [each.name for each in asleep if rules.fits(of.job_class.needs, each) is None]
         told = ahead.kinds.predictions(of.job_class, fitting)
         made, since_s = ahead.rolling.made, now - ahead.rolling.made_at
         shares = [share for each in (made.shares if made is not None else ()) for share in each]
