@@ -30,14 +30,6 @@ def test_any_name_is_a_name_and_no_query(tmp_path, name):
     assert whole(read_table(tmp_path / "glob[1]*.csv", {}, ()))[name].to_list() == rows["x"].to_list()
 
 
-def test_a_table_of_many_columns_fits_into_the_memory_that_it_may_take(tmp_path):
-    """DuckDB spills rows, but holds a group of them in all columns at once."""
-    names = ",".join(f"c{number}" for number in range(1000))
-    (tmp_path / "a.csv").write_text(f"{names}\n" + (",".join(["1"] * 1000) + "\n") * 20_000)
-    with closing(open_cells(tmp_path / "a.csv")) as store:
-        assert store.rows == 20_000
-
-
 @pytest.mark.parametrize("threads", [1, 7])
 def test_any_number_of_threads_gives_the_same(ingested, monkeypatch, threads):
     rows = recordings().sample(fraction=1, shuffle=True, seed=3)
