@@ -15,6 +15,7 @@ from training.fleet.cli import program
 from training.fleet.cli.context import CommandContext
 from training.fleet.cli.forecast import clock, rendered, sentence
 from training.fleet.wire.forecasts import ForecastReply
+from training.fleet.wire.views import HealthReply, JobsReply, JobView
 
 NOW = 1_700_000_000.0
 
@@ -142,3 +143,14 @@ def test_the_demos_last_screen_shows_its_forecasts_whole_in_80_columns():
     shown = " ".join(out.getvalue().split())
     for figure in ("all done in", "50 min", "1 min 58 s to 5 h 54 min", "6 min"):
         assert figure in shown
+
+
+def test_the_demo_shows_the_jobs_on_a_terminal(monkeypatch, tmp_path):
+    monkeypatch.setattr(demo, "WORK", tmp_path)
+    out = io.StringIO()
+    shown = demo.Demo(Console(file=out, force_terminal=True, width=80), with_failure=False)
+    jobs = [whole(JobView, name="gbt-oracle", status="failed")]
+    replies = {"jobs": lambda: {**whole(JobsReply), "jobs": jobs}, "health": lambda: whole(HealthReply)}
+    monkeypatch.setattr(shown, "client", SimpleNamespace(**replies))
+    assert shown._watch([]) == jobs
+    assert "gbt-oracle" in out.getvalue()
