@@ -101,7 +101,8 @@ def on_channels(X: Floats32, places: Sequence[int | None]) -> Floats32:
 def lacking_hosts(X: AnyArray, host: Names | Coded) -> Bools:
     """Return a mask (H, C) of the channels that each host lacks, with the hosts in the order of their names.
 
-    A host lacks a channel that is absent from at least ``LACKING_MIN`` of its settled windows ``X`` (N, C, T).
+    A host lacks a channel that is absent from at least the share ``LACKING_MIN`` of its windows. ``X`` (N, C, T) has
+    the settled windows of all hosts.
     """
     return lacking(((start, absent(part)) for start, part in blocks(X)), host)
 
@@ -109,7 +110,7 @@ def lacking_hosts(X: AnyArray, host: Names | Coded) -> Bools:
 def lacking(gone: Iterable[tuple[int, AnyArray]], host: Names | Coded) -> Bools:
     """Return the mask of :func:`lacking_hosts`, computed from parts of the windows.
 
-    Each part is the number of its first window, and the mask (n, C) of its absent channels.
+    ``gone`` yields, for each part, the number of its first window and the mask (n, C) of its absent channels.
     """
     of_host = Coded.of(host).codes
     count = np.bincount(of_host)
@@ -132,7 +133,8 @@ class Rare(NamedTuple):
 
 
 def rare_channels(names: Sequence[str], host: Names | Coded, gone: AnyArray, samples: int) -> list[Rare]:
-    """Return the channels that were sampled too slowly for windows of ``samples`` samples, on all hosts or on some.
+    """Return the channels that have some values on a host, but too few in nearly all of its windows, each of
+    ``samples`` samples.
 
     ``gone`` (N, C) has the number of missing samples of each channel in each window; ``host`` has each window's host.
     """
@@ -183,7 +185,8 @@ def notes_on_absent(
 
 
 def _told_by_gaps(name: str, label: Coded, there: Bools, gone: Floats) -> list[str]:
-    """Return a sentence if a channel is missing in one class's windows and hardly in the others'; else an empty list.
+    """Return a sentence if samples of a channel are missing in one class's windows and hardly any in the others'; else
+    an empty list.
 
     Only the windows ``there``, of hosts that measure the channel, count; ``gone`` (N,) is each window's missing share.
     """

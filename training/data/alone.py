@@ -41,7 +41,8 @@ def alone(out_dir: Path) -> Iterator[None]:
 
 
 def ended(error: Exception, out_dir: Path, before: str) -> int:
-    """Print the error that ended a writer on standard error, after the word ``before``; return the exit code."""
+    """Print, on standard error, the word ``before`` and the text of the error that ended a writer; return the exit code
+    for this error."""
     said, code = str(error), Exit.BAD_DATA if isinstance(error, DataError) else Exit.INTERRUPTED
     if isinstance(error, OSError):
         said = f"{error.filename or out_dir}: {error.strerror}; choose another --out-dir, or make room"

@@ -1,4 +1,4 @@
-"""Make windows from extracted episodes: choose the channels, compute the hosts' normal levels, assign the labels."""
+"""Make windows from extracted episodes: choose the channels, compute the hosts' resting levels, assign the labels."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
@@ -37,7 +37,8 @@ class BuildOptions:
 
 
 class ChosenChannels(NamedTuple):
-    """The channels of a data set: realistic ones first, then in the order of the channel table; or those of a schema.
+    """The channels of a data set: the realistic ones before the others, each group in the order of the channel table;
+    or the channels of a schema.
 
     ``views`` has the view that defines a channel's meaning, for channels that mean two things in two views; in
     recordings of the other view the channel is absent. ``dropped`` names the recorded channels that the schema lacks.
@@ -79,8 +80,8 @@ def _spec(info: ChannelInfo) -> ChannelSpec:
 
 
 def _views(good: Sequence[EpisodeFacts], names: Collection[str]) -> dict[str, str]:
-    """Return the view that most hosts have for each channel that two views define differently; an empty dictionary if
-    all hosts have one view."""
+    """Return, for each channel that two views define differently, the view of most hosts; an empty dictionary if all
+    hosts have one view."""
     hosts = {(e.meta.view, e.meta.host) for e in good}
     counts = Counter(view for view, _ in hosts)
     if len(counts) < 2:
@@ -91,7 +92,7 @@ def _views(good: Sequence[EpisodeFacts], names: Collection[str]) -> dict[str, st
 
 def values_of(extracted: Extract, chosen: ChosenChannels) -> Floats32:
     """Return the compressed grid (G, C) of an episode, in the order of the data set's channels; NaN for channels that
-    the episode lacks."""
+    the episode lacks or that its view defines otherwise."""
     meta = extracted.facts.meta
     places = {c.name: i for i, c in enumerate(meta.channels) if chosen.has(meta, c.name)}
     values = np.full((len(extracted.values), len(chosen.channels)), np.nan, dtype=np.float32)
@@ -102,15 +103,15 @@ def values_of(extracted: Extract, chosen: ChosenChannels) -> Floats32:
 
 
 def measured_values(extracted: Extract, chosen: ChosenChannels, references: normalise.NormalReferences) -> Floats32:
-    """Return the grid of :func:`values_of` (G, C), normalised by the host's reference."""
+    """Return the grid of :func:`values_of` (G, C), normalised by :func:`normalise.apply`."""
     return normalise.apply(values_of(extracted, chosen), extracted.facts.meta.host, references)
 
 
 def measure_references(
     good: Sequence[Loadable], chosen: ChosenChannels, sample_hz: float
 ) -> normalise.NormalReferences:
-    """Compute each host's normal levels from its good reference episodes, loading the samples of one episode at a
-    time."""
+    """Compute each host's resting levels from its reference episodes among ``good``, loading the samples of one episode
+    at a time."""
     of_host: dict[str, list[Loadable]] = defaultdict(list)
     for episode in good:
         if episode.facts.meta.baseline:
@@ -138,8 +139,8 @@ def label_names(good: Sequence[EpisodeFacts], options: BuildOptions) -> list[str
 
 
 def benign_names(good: Sequence[EpisodeFacts], options: BuildOptions) -> tuple[str, ...]:
-    """Return the classes that raise no alarm: those of the schema, ``benign``, or the phases that recordings declare
-    benign.
+    """Return the classes that raise no alarm: with ``options.like`` those of that schema, under the target
+    ``malicious`` only ``benign``, else the phases declared benign.
 
     Raises DataError if recordings disagree about a phase.
     """
@@ -189,8 +190,8 @@ def too_short(good: Sequence[EpisodeFacts], sample_hz: float, options: BuildOpti
 
 
 class WindowPlaces(NamedTuple):
-    """The places of an episode's n windows: the first grid row of each, the number of its class, and the classes'
-    names."""
+    """The places of an episode's n windows: the first grid row of each, the number of each one's class, and the names
+    of the classes."""
 
     rows: Ints
     of: Ints
@@ -198,8 +199,8 @@ class WindowPlaces(NamedTuple):
 
 
 def lengths(options: BuildOptions, sample_hz: float) -> tuple[int, int]:
-    """Return the number of samples in a window, and from one window's start to the next. Raises DataError for fewer
-    than 4 and 1."""
+    """Return the number of samples in a window, and from one window's start to the next. Raises DataError if a window
+    has fewer than 4 samples, or the step has none."""
     window, stride = round(options.window_s * sample_hz), round(options.stride_s * sample_hz)
     if window < 4 or stride < 1:
         raise DataError(f"At {sample_hz:g} Hz, {options.window_s:g} s is too short for a window (or its stride).")

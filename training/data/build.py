@@ -109,7 +109,7 @@ def _build(paths: Sequence[Path], out_dir: Path, options: assemble.BuildOptions,
 
 
 def _ends(paths: Sequence[Path]) -> list[Path]:
-    """Return the files of the first and the last episode; a worker that can read them is taken to read the whole
+    """Return the files of the first and the last episode; a worker that sees these is assumed to see the whole
     folder."""
     found: list[Path] = []
     for path in (*paths[:1], *paths[-1:]):

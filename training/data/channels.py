@@ -33,7 +33,8 @@ PRIVILEGED = (Mode.ORACLE,)
 
 
 class Channel(NamedTuple):
-    """A measured quantity. ``unit`` is the unit of the recorded values; a counter's rate has this unit per second."""
+    """The entry of one measured quantity in the table. ``unit`` is the unit of the recorded values; a counter's rate
+    has this unit per second."""
 
     name: str
     unit: str

@@ -29,8 +29,8 @@ def choose_benign(classes: Sequence[str], said: Sequence[str] = (), *, none: boo
     """Return the benign ones of ``classes``, and the reason.
 
     ``said`` has the names given with --benign, and ``none`` is True with --no-benign. Raises DataError if these
-    contradict each other or the classes, or if no class or several classes have a usual name; ``hint`` ends that
-    sentence.
+    contradict each other or the classes, or if both are missing and no class or several classes have a usual name.
+    ``hint`` ends the sentence of the last error.
     """
     if none and said:
         raise DataError("--benign and --no-benign contradict each other: give one of them.")

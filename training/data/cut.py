@@ -109,7 +109,7 @@ def cut(plan: CutPlan, task: CutTask) -> None:
     """Cut an episode's windows, and write the windows to their place in the file; for other than reference episodes,
     also write digests and features.
 
-    Raises DataError if the recording has changed, or a window has an infinite value.
+    Raises DataError if the recording has changed, or a window has an infinite value or an only partly known channel.
     """
     extracted, window, first = task.episode.load(), plan.window, task.first
     if not extracted.facts.rows or extracted.facts.rows != task.episode.facts.rows:
@@ -188,8 +188,8 @@ class BuildWork(NamedTuple):
     always: bool = False  # of an engine that somebody named
 
     def done(self, what: str, function: Callable[[Any], Any], tasks: Sequence[Any], *, much: bool) -> Iterator[Any]:
-        """Yield the results of all tasks, in order, and report progress; the engine computes them if there is ``much``
-        work, else this process."""
+        """Yield the results of all tasks, in order, and report progress; the engine computes them if ``much`` or
+        ``always`` is True, else this process."""
         for number, result in enumerate((self.mapped if much or self.always else map)(function, tasks)):
             yield result
             self.progress(what, (number + 1) / len(tasks))

@@ -470,9 +470,9 @@ class Dataset:
 def load_processed(summary: Path | None, tensors: Path, schema: Path | None, mode: str) -> Dataset:
     """Return the part of a processed data set that the mode ``mode`` may see.
 
-    ``summary`` is the feature table and ``schema`` the schema file; both may be None, since the tensor folder holds
-    index and schema itself (then there are no features). Files that do not belong together, that are damaged or that
-    hold an infinite value raise DataError with one sentence.
+    ``tensors`` is the tensor folder and ``summary`` the feature table, or None for a data set without features.
+    ``schema`` is a schema file that must agree with the tensor folder's own schema, or None. Files that do not belong
+    together, that are damaged or that hold an infinite value raise DataError with one sentence.
     """
     finish(tensors.parent)
     manifest = tensor_files.read_manifest(tensors)
@@ -519,8 +519,9 @@ def on_channels(data: Dataset, like: FeatureSchema) -> Dataset:
     """Return the data with the channels of the schema ``like``: those that the data lack become absent, those that
     ``like`` lacks are left out.
 
-    The data are returned unchanged if different hardware cannot explain the difference: if ``like`` lacks a channel
-    that the recorder does not know (perhaps another name of a missing one), or a shared name has two meanings.
+    The data are returned unchanged if both have the same channels, or none in common. They are also returned unchanged
+    if different hardware cannot explain the difference: ``like`` lacks a channel that the recorder does not know, or a
+    shared name has two meanings.
     """
     own, known = set(data.channel_names), set(like.channel_names)
     same = [channel for channel in like.channels if channel in data.schema.channels]

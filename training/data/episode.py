@@ -31,7 +31,7 @@ _ULID_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 class EpisodeError(Exception):
-    """The files are not a readable episode: record the episode again, or leave it out."""
+    """The files are not a readable episode, or a folder contains no episode; the text says what is wrong."""
 
 
 class CodeVersion(msgspec.Struct, frozen=True, kw_only=True):

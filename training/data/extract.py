@@ -95,7 +95,8 @@ def extract(path: Path, sample_hz: float | None = None) -> Extract:
     """Read and judge one episode, and put its samples on an even grid with the rate ``sample_hz`` (None: the episode's
     rate).
 
-    An episode with bad content gives facts with the reasons. Raises DataError for a file that cannot be read at all.
+    For an episode with bad content, the facts have the reasons against it, and there are no samples. Raises DataError
+    for a file that cannot be read at all.
     """
     name = path.name.removesuffix(PACKED_SUFFIX)
     try:

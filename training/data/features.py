@@ -1,9 +1,9 @@
 """Compute the features of windows, which are the input of the tabular models.
 
 Each channel gives its level (mean, quantiles, extremes), spread, trend, roughness (differences, lag-1 autocorrelation)
-and the power of its variation in frequency bands; the leading channels also give their correlations. A constant channel
-gives finite numbers (0 for spread, slope, autocorrelation and correlations). A feature that needs an absent channel is
-NaN. All functions are pure.
+and the power of its variation in frequency bands. The first ``CORRELATED_MAX`` realistic channels also give their
+correlations. A constant channel gives finite numbers (0 for spread, slope, autocorrelation and correlations). A feature
+that needs an absent channel is NaN. All functions are pure.
 """
 
 from collections.abc import Iterator

@@ -253,8 +253,8 @@ def _equal_windows(X: Floats32, whole: Digests, of: Indices, chance: _ChanceEqua
 def _shared_samples(
     X: Floats32, digests: Digests, of: Indices, chance: _ChanceEquality
 ) -> tuple[set[tuple[int, int]], int]:
-    """Return the pairs of recordings of which one contains the first samples of a window of the other, and the number
-    of such windows."""
+    """Return the pairs of recordings of which one contains the first samples of a window of the other. Return also the
+    number of windows, in both, that contain such samples."""
     length = run_length(X.shape[2])
     begins = _whole(digests[:, :length])
     order = np.lexsort((of, begins))

@@ -59,8 +59,9 @@ def stand_in(channel: str, column: AnyArray) -> StandIn | None:
     """Return the smallest or largest value of a channel if it is repeated, and further from the other values than a
     measurement would be; else None.
 
-    ``column`` has samples (S), or windows (N, T) that may overlap. In windows, a value's repetitions are counted at one
-    position only, so that a single peak in overlapping windows is no repetition.
+    ``column`` has samples (S), or windows (N, T) that may overlap. In windows, a value's repetitions are counted at the
+    one position with the most, so that a single peak in overlapping windows is no repetition. 0, 1 and 100 are never
+    returned.
     """
     low, high = _ends(column)
     for value in (low, high) if low < high else ():
@@ -212,7 +213,8 @@ def check_classes(present: Sequence[str], named: Sequence[str]) -> None:
     """Raise DataError if one of the labels ``present`` is usually written for "no label", unless the user declared it a
     class (``named``).
 
-    Labels that are numbers must be in ascending order and in their shortest form.
+    A single label, the pair -1 and 1, and a number next to another label (255 beside 254, but not -1 beside 0) are
+    accepted. Labels that are numbers must be in their shortest form.
     """
     if len(present) < 2 or set(present) == {"-1", "1"}:  # how some programs write two classes
         return

@@ -54,7 +54,7 @@ class HostReference(msgspec.Struct, frozen=True, kw_only=True):
 
 class NormalReferences(msgspec.Struct, frozen=True, kw_only=True):
     """The references of all hosts, and ``fleet``, the medians of their levels; None without any reference: then values
-    are compressed only."""
+    are only compressed and clipped."""
 
     channels: tuple[str, ...]
     hosts: dict[str, HostReference]

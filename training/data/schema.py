@@ -1,8 +1,8 @@
 """The feature schema: a document of everything that determines what a number in a processed data set means.
 
-A model fits only data with the same schema, as the schema's hash shows: the SHA-256 of its canonical JSON. There is one
-for the whole schema and one for each mode. A mode's schema is the same document with only the channels and features
-that the mode may see. So a checkpoint of one mode refuses the data of the other.
+A model fits only data with the same schema, as the schema's hash shows: the SHA-256 of its canonical JSON. A mode's
+schema is the same document with only the channels and features that the mode may see, and has a hash of its own. So a
+checkpoint of one mode refuses the data of the other.
 """
 
 from __future__ import annotations
@@ -131,7 +131,8 @@ class FeatureSchema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 def read_schema(path: Path) -> FeatureSchema:
-    """Return the schema that the file ``path`` contains. Raises DataError if there is none."""
+    """Return the schema that the file ``path`` contains. Raises DataError if the file cannot be read, or contains no
+    schema."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=FeatureSchema)
     except OSError as error:

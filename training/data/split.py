@@ -261,8 +261,8 @@ def _test_by_time(episodes: _Episodes) -> Bools:
 
 
 def _without_overlap(episodes: _Episodes, in_test: Bools, rows: Rows) -> Bools:
-    """Return a mask of the windows to keep: all but training windows that end after the first test window of their host
-    begins."""
+    """Return a mask of the windows to keep. Left out are windows outside of the test that end after the first test
+    window of their host begins."""
     keep = np.ones(len(rows), dtype=bool)
     window_in_test = in_test[episodes.of_window]
     window_host = episodes.host[episodes.of_window]

@@ -1,8 +1,8 @@
 """Cut windows from a recording in progress: each window is returned as soon as no later sample can change it.
 
-The windows equal, bit for bit, those that ``placed_rows`` finds on the grid of the whole recording (``to_grid``). An
-exception is a channel that is first measured later: in earlier windows it is absent. Only the samples that the next
-window needs are kept.
+The windows equal, bit for bit, those that ``placed_rows`` finds on the grid of the whole recording (``to_grid``), if
+all of it had one class. An exception is a channel that is first measured later: in earlier windows it is absent. Only
+the samples that the next window needs are kept.
 """
 
 from typing import NamedTuple

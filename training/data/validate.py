@@ -78,7 +78,7 @@ def unreadable(episode_id: str, reason: str) -> EpisodeFindings:
 
 
 def judge(episode: Episode, name: str) -> EpisodeFindings:
-    """Return the findings of all checks on an episode; if its times are wrong, only those of identity and time.
+    """Return the findings of all checks on an episode; if `_time` finds a fault, only those of `_identity` and `_time`.
 
     ``name`` is the id in the name of the episode's folder or file.
     """
@@ -126,7 +126,8 @@ def _identity(meta: Meta, name: str) -> Iterator[str]:
 
 
 def _time(episode: Episode) -> Iterator[str]:
-    """Yield the faults of an episode's times; with one of these, the checks of values and labels would mean nothing."""
+    """Yield the first fault of an episode's times, or that it has too few samples or no channels. With such a fault,
+    the checks of values and labels would mean nothing."""
     meta, t = episode.meta, episode.t
     if not (0 < meta.sample_hz < 10_000 and meta.duration_s > 0 and meta.started_at >= 0):
         yield "Its sampling rate, duration or start is not a sensible number."

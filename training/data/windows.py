@@ -3,7 +3,7 @@
 Recorders sample when they get the processor, not exactly on time. So samples are first put on an even grid, where
 counters become rates. Then windows are placed on the grid at a fixed stride. A window lies inside one episode, and
 inside one span of time with the same class. No window contains a hole, which is a grid row in a long gap between
-complete samples.
+complete samples. A complete sample has a value of each channel that the episode ever measures.
 """
 
 from collections.abc import Sequence
@@ -17,8 +17,8 @@ ClassSpan = tuple[float, float, str | None]  # from, to, class
 
 
 def gap_limit_s(sample_hz: float) -> float:
-    """Return the longest time between two samples that is bridged by a straight line: three sampling intervals, at
-    least half a second."""
+    """Return the longest time between two complete samples that is bridged by a straight line: three sampling
+    intervals, at least half a second."""
     return max(3.0 / sample_hz, 0.5)
 
 
@@ -40,7 +40,8 @@ def to_grid(t: Floats, values: Floats, is_counter: Bools, sample_hz: float) -> G
     """Return the grid of ``sample_hz`` rows a second for samples ``values`` (S, C), taken at the ascending times ``t``.
 
     Missing samples are bridged by straight lines between their neighbours. Where more time than ``gap_limit_s`` passes
-    without a complete sample, the rows are holes. A counter that falls has been reset: that step counts as no growth.
+    without a complete sample, also before the first and after the last, the rows are holes. A counter that falls has
+    been reset: that step counts as no growth.
     """
     # A tenth of a step of leave: an even recording is not to lose its last row to jitter.
     count = max(0, int((t[-1] - t[0]) * sample_hz + 0.1)) if len(t) > 1 else 0

@@ -1,7 +1,8 @@
 """Note data in which the host or the time separates the classes, or two channels have the same values. All functions
 are pure.
 
-If each class comes from other hosts or other times, a model cannot know whether to learn the behaviour or those.
+If each class comes from other hosts or other times, a model cannot know whether to learn the behaviour, or the host or
+time.
 """
 
 import hashlib

@@ -71,7 +71,8 @@ def _sides(label: Coded, among: Bools, benign: Sequence[str]) -> Iterator[tuple[
     """Yield divisions of the rows that ``among`` marks: a group of classes, and all others, as the rows and class names
     of each.
 
-    The groups are the benign classes and the rest; on all hosts together, also each single class.
+    The groups are the benign classes and the rest. If ``among`` marks all rows, or there are no benign classes, each
+    single class is a group too.
     """
     classes = label.take(among).present.tolist()
     good = [name for name in classes if name in benign]
@@ -125,7 +126,7 @@ def padding(windows: WindowsInQuestion) -> list[str]:
     """Return a sentence for each class whose windows often end (or begin) with samples in which no channel changes.
 
     A class is reported only if its windows are rarely so at the other end, and the other classes' windows rarely at the
-    same end. Windows that never change are ignored.
+    same end. A window that never changes counts as one without padding.
     """
     X, label = windows.X, windows.rows.label
     classes = label.names.tolist()
@@ -148,7 +149,7 @@ def padding(windows: WindowsInQuestion) -> list[str]:
 
 def _still_ends(X: Floats32) -> tuple[float, float]:
     """Return the shares of the windows ``X`` (N, C, T) in which no channel changes in the first samples, and in the
-    last; windows that never change do not count."""
+    last; a window that never changes counts in neither share."""
     run = max(PADDED_MIN, X.shape[2] // 8)
     moves = np.any(np.abs(np.diff(X, axis=2)) > 0, axis=1)  # (N, T - 1)
     alive = moves.any(axis=1)

@@ -51,8 +51,8 @@ def judge_together(verdicts: Sequence[EpisodeFindings], like: FeatureSchema | No
 
 
 def _without_copies(verdicts: Sequence[EpisodeFindings]) -> list[EpisodeFindings]:
-    """Return the findings, with a reason added for each episode whose samples, all or in large part, are those of an
-    earlier episode."""
+    """Return the findings, with a reason added for each episode that shares samples with an earlier one: at least half
+    of them, or any with another host's."""
     known: dict[int, EpisodeFindings] = {}
     by_content: dict[str, EpisodeFindings] = {}
     again = _in_several([_sketch(verdict) for verdict in verdicts if verdict.ok])

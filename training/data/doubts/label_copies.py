@@ -1,9 +1,9 @@
 """Detect channels that alone separate the classes: a noisy or delayed copy of the label, or a strong measurement.
 
 Only the user knows which it is. So a channel is noted if one threshold separates benign samples from the others on
-every host. A channel is refused only if it has one value for each class in nearly all samples. Whole windows are
-examined, and their halves, because a late or early copy is wrong at the beginning or end of each period. A few windows
-of each host are enough.
+every host. A channel of ingested windows is refused if it has one value for each class in nearly all samples; in a
+build nothing is refused. Whole windows are examined, and their halves, because a late or early copy is wrong at the
+beginning or end of each period. A few windows of each host are enough.
 
 No threshold reveals a rolling mean of the label, or its value a minute ago. So the label of each recording is smoothed
 and moved in several ways, and each channel is correlated with each of these, inside recordings. All functions are pure.
@@ -194,7 +194,7 @@ def label_again(windows: WindowsInQuestion) -> list[str]:
 
 def echoes(windows: WindowsInQuestion) -> list[str]:
     """Return the names of the channels that follow the label (benign or not), smoothed or moved in time by up to two
-    windows."""
+    windows. Without benign classes, only data of two classes are examined."""
     X, names, rows, benign = windows.X, windows.channels, windows.rows, windows.benign
     classes, t_start = rows.label.names, rows.t_start
     if not benign and classes.size != 2:

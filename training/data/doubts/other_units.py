@@ -10,8 +10,8 @@ LEVEL_VALUES, LEVEL_WINDOWS = 1 << 23, 64  # of a host that show it
 
 
 def other_units(windows: WindowsInQuestion) -> list[str]:
-    """Return a sentence for each channel whose values on one host are ``OTHER_SIZE`` times larger, or smaller, than on
-    every other host.
+    """Return a sentence for each channel whose values on one host are more than ``OTHER_SIZE`` times larger, or
+    smaller, than on every other host.
 
     The absolute values other than zero are compared, without the lowest and highest twentieth. If a host has more than
     LEVEL_VALUES values, some of its windows are drawn evenly.

@@ -85,11 +85,12 @@ def add_executor(parser: argparse.ArgumentParser, *, processes: str) -> None:
 def spread_over(
     name: Name, jobs: int | None, *, libraries: Sequence[str], files: Sequence[Path], folder: Path
 ) -> Iterator[Mapped]:
-    """Open an engine and yield a ``map`` function that runs on it; without an engine if only one process would run.
+    """Open an engine, and yield a ``map`` function that runs on it; if only one process would run, yield Python's own
+    ``map``.
 
-    ``jobs`` is the most tasks at once; None means as many as the engine can. Workers elsewhere must have the same
-    versions of ``libraries``, see the same ``files``, and be able to read and write below ``folder``. Raises
-    EngineError.
+    ``jobs`` is the largest number of tasks at once; None means as many as the engine can run (under Slurm 4). Workers
+    elsewhere must have the same versions of ``libraries``, see the same ``files``, and be able to read and write below
+    ``folder``. Raises EngineError.
     """
     if not name.far and (jobs or os.cpu_count()) == 1:
         yield map

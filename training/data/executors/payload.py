@@ -113,7 +113,7 @@ def _check(expect: tuple[Fact, ...]) -> None:
 
 
 def absent(error: BaseException) -> EngineError | None:
-    """Return the error to raise if ``error`` shows that a worker does not have this project; None for other errors.
+    """Return an EngineError if ``error`` shows that a worker does not have this project; None for other errors.
 
     Engines wrap the worker's error, some with the whole traceback, so the text is searched.
     """

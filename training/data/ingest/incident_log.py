@@ -220,8 +220,8 @@ def _nowhere(t: Floats, hosts: Sequence[str], incidents: IncidentLog) -> str:
 
 
 def with_labels(table: Stored, labelled: Labelled, source: str) -> Stored:
-    """Return the table with only its labelled rows, and with their labels, which come from the log called
-    ``source``."""
+    """Return the table with only its labelled rows, and with their labels; ``source`` says where the labels come
+    from."""
     keep = (labelled.label.names != "")[labelled.label.codes]
     roles = table.roles._replace(columns={**table.roles.columns, Role.LABEL: source})
     table = table._replace(roles=roles, columns=(*table.columns, str(Role.LABEL)))

@@ -202,8 +202,8 @@ class Labels(NamedTuple):
 def name_labels(y: AnyArray, said: SaidClasses = NOTHING_SAID) -> Labels:
     """Return the class name of each label in ``y`` (N,), and the classes. Raises DataError.
 
-    The numbers 0 and 1 mean benign and malicious unless the user's flags say otherwise; other numbers become their own
-    names. Without ``--labels``, the benign classes come first, then the others in ascending order.
+    If all labels are 0 or 1, these mean benign and malicious unless the user's flags say otherwise. Else each number
+    becomes its own name. Without ``--labels``, the benign classes come first, then the others in ascending order.
     """
     if y.ndim != 1:
         raise DataError(f"y must have one label a window, but its shape is {y.shape}.")
@@ -296,7 +296,7 @@ def without_missing(windows: Ingested, *, most: float, drop: bool, room: Working
 
     In the others each channel is interpolated or becomes absent (:func:`settled`). A channel without any value on a
     host is absent there, and does not count. Raises DataError for a channel that never has enough values for a window,
-    and for infinite values, unless ``drop`` leaves out such windows.
+    or if no window is left. With ``drop``, windows with infinite values are left out; without it they raise DataError.
     """
     X, names = windows.X, [channel.name for channel in windows.channels]
     if X.ndim != 3 or 0 in X.shape:
@@ -373,8 +373,8 @@ def _said_rare(one: Rare, windows: Ingested) -> str:
 
 
 def _known_enough(gone: AnyArray, samples: int, host: Coded, most: float) -> Bools:
-    """Return a mask of the windows to keep: those that lack at most the share ``most`` of the channels that their host
-    measures, and have at least one channel."""
+    """Return a mask of the windows to keep: those that lack at most the share ``most`` of the values of their host's
+    channels, and keep at least one channel."""
     of_host = host.codes
     least = np.full((of_host.max() + 1, gone.shape[1]), samples)
     np.minimum.at(least, of_host, gone)

@@ -23,7 +23,7 @@ MARK = "(reference)"  # the label, until the windows are set apart
 
 def marks_refused(what: str, way_out: str) -> Callable[[str], str]:
     """Return a function that makes the sentence for a value that is neither true nor false; ``what`` names the column
-    or array of marks."""
+    or array of marks, ``way_out`` a remedy."""
     said = f"The {what} marks which rows are of a host's reference by true or false, or 1 or 0, and holds"
     return lambda odd: f"{said} {odd!r}: correct it, or {way_out}."
 

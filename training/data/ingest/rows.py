@@ -120,7 +120,8 @@ class SampleRows:
 
 
 def missing_roles(columns: Sequence[str], *, is_cut: bool) -> tuple[str, ...]:
-    """Return notes on roles (host, episode) that no column has, and on channels named like the plural of a role."""
+    """Return notes on roles (host, episode) that no column has, and on channels named like the plural of a role. With
+    ``is_cut`` (recordings are cut into episodes), there is no note on episodes."""
     notes = []
     if Role.HOST not in columns:
         notes.append("There is no column host: all rows count as one machine's.")
@@ -402,8 +403,8 @@ def check_interleaved(rows: SampleRows, group: Codes) -> None:
     """Raise DataError if a host's sorted rows seem to alternate between two recordings, and there is no column of
     episodes.
 
-    Such rows have alternating steps, or half of their channels are much nearer to the sample before the last one than
-    to the last.
+    Such rows have alternating steps; or, in half of the channels, a value is much nearer to the value two rows before
+    than to the one just before.
     """
     if rows.t is None or rows.episode is not None:
         return
@@ -447,8 +448,8 @@ def name_of(rows: SampleRows, row: int) -> str:
 def check_rates(rows: SampleRows, group: Codes, hz: float, *, said: bool, slower: bool = False) -> None:
     """Raise DataError if recordings have another rate than the data set's ``hz``.
 
-    With ``slower``, only slower recordings are refused, as faster ones can be averaged; and far faster ones, unless the
-    user gave the rate (``said``).
+    With ``slower``, faster recordings are accepted, because they can be averaged; far faster ones only if the user gave
+    the rate (``said``).
     """
     first = [low for low, _ in edges_of(group)]
     by_group = times.usual_steps(rows.clock, group, [str(number) for number in range(len(first))])
@@ -479,8 +480,8 @@ def check_rates(rows: SampleRows, group: Codes, hz: float, *, said: bool, slower
 def rate_of(rows: SampleRows, cut: WindowCut, group: Codes) -> float:
     """Return the sampling rate: ``cut.hz`` if given, else that of the median step inside the groups.
 
-    ``group`` has the recording (or window) of each row. Raises DataError if the times do not rise, or the step suggests
-    a wrong unit.
+    ``group`` has the recording (or window) of each row. Raises DataError if the times do not rise and ``cut.hz`` is
+    None, or if the step suggests a wrong unit.
     """
     steps = steps_inside(rows, group)
     if not (steps > 0).any():

@@ -189,8 +189,8 @@ def cut_table(
 
 
 def _labelled(table: Stored, cut: WindowCut, log: Log) -> tuple[Stored, Labelled, WindowCut]:
-    """Return the rows to which the log gives a label, those labels, and the cut options with the time format that the
-    table has. Raises DataError."""
+    """Return the rows to which the log gives a label, the labels of all rows, and the cut options with the table's time
+    format. Raises DataError."""
     if Role.LABEL in table.roles.columns:
         raise DataError(
             f"{table.path} has labels of its own in {table.called(Role.LABEL)!r}: leave them out with --ignore, or "
@@ -464,9 +464,10 @@ def _episodes(
 ) -> tuple[dict[str, tuple[int, int]], tuple[str, ...]]:
     """Return the episodes, each as its first row and the row after its last, and notes.
 
-    Long recordings are cut into episodes of ``cut.episode_s``, or by a rule if no column names episodes. Without labels
-    and ``cut.episode_s``, recordings stay whole, so that no samples are lost. Neighbouring windows of a recording are
-    alike; so a window's length is left out between two episodes, to keep the sides of a split apart.
+    Long recordings are cut into episodes of ``cut.episode_s``, or by a rule if no column names episodes. If the samples
+    have no labels and ``cut.episode_s`` is None, recordings stay whole, so that no samples are lost. Neighbouring
+    windows of a recording are alike; so a window's length is left out between two episodes, to keep the sides of a
+    split apart.
     """
     if cut.episode_s is not None and cut.episode_s < 2 * window_s * (1 - ROUNDING):
         raise DataError(

@@ -2,8 +2,9 @@
 alarms a day wrong.
 
 Dates become seconds since 1970. The unit of numbers is the one that the user gave, else the one at the end of the
-column's name. Without these, it is the unit in which the numbers are dates of this century, or else seconds. Assumed
-seconds that make no sense (such as one sample in a quarter of an hour) are refused. All functions are pure.
+column's name. Without these, numbers up to about 4e10 are assumed to be seconds. Larger numbers get the unit in which
+they are dates of this century; without such a unit they are refused. Assumed seconds that make no sense (such as one
+sample in a quarter of an hour) are refused. All functions are pure.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -128,7 +129,8 @@ def _dates(parts: Callable[[], Iterable[pl.Series]], said: SaidTimes, what: str)
 
 
 def _read(parts: _Cells, what: str) -> _Cells:
-    """Return a reader of the dates in ``parts`` that raises DataError for any failure."""
+    """Return a reader of the dates in ``parts``; it raises DataError for a cell that is no date, and for a year outside
+    ``YEARS``."""
 
     def checked() -> Iterator[pl.Series]:
         try:
@@ -230,7 +232,8 @@ def _clock(clock: pl.Series) -> pl.Series:
 
 
 def from_array(values: AnyArray, unit: str | None, where: str) -> tuple[Floats, str]:
-    """Return what :func:`from_column` does, for the array ``t`` of an archive."""
+    """Return what :func:`from_column` does, for ``values``, the array ``t`` of an archive, whose ``unit`` the user may
+    have given."""
     said = SaidTimes(unit=unit)
     if values.dtype.kind in "Mm":
         _no_unit(unit, where)
@@ -312,8 +315,8 @@ def check_one_clock(t: Floats, host: Coded) -> None:
 
 
 def is_known(role: str) -> bool:
-    """Return True if the unit of times read as ``role`` (the words of `from_column`) is certain: dates, or a unit from
-    a flag or name."""
+    """Return True if the unit of times read as ``role`` (the words of `from_column`) is certain: dates, durations, or a
+    unit from a flag or name."""
     return role != ASSUMED and "by its size" not in role
 
 

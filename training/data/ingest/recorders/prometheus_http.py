@@ -23,7 +23,8 @@ def is_address(text: str) -> bool:
 def without_password(url: str) -> tuple[str, str | None]:
     """Return the address without its user name and password, and the header for authorization (None without one).
 
-    The header contains these, or else the token in the environment variable ``PROMETHEUS_TOKEN``. Raises DataError.
+    The header contains these, or else the token in the environment variable ``PROMETHEUS_TOKEN``. Raises DataError for
+    another address than one of http or https.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:

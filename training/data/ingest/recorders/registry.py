@@ -21,7 +21,8 @@ Read = Callable[[Sequence[str], RangeQuery, Say], RecordedTable]
 
 
 class Recorder(NamedTuple):
-    """A program that records hosts, with the flag ``--name`` that chooses it."""
+    """How ingest reads the data of one recorder: the name of its flag, the flag's help, its options, and the function
+    that reads the data."""
 
     name: str
     metavar: str
