@@ -235,7 +235,7 @@ def test_a_time_is_the_same_in_any_form(written):
         (["03/04/2026 07:00:00", "03/05/2026 07:00:00"], SaidTimes(), "may be the day or the month: say it with"),
         (["13/14/2026 07:00:00"], SaidTimes(), "may be the day or the month"),
         (["2026-13-04 07:00:00"], SaidTimes(), "no dates: say their format, as in --time-format"),
-        (["yesterday"], SaidTimes(), "must hold seconds, or dates such as"),
+        (["yesterday"], SaidTimes(), "must hold times: numbers, or dates such as"),
         (["04.03.26"], SaidTimes(format="%d.%m.%Y"), "holds dates of the year 26: say their format (a year of two"),
         (["04.03.26"], SaidTimes(format="%d-%m-%y"), "no dates: say their format"),
         ([1.0], SaidTimes(format="%d.%m.%Y"), "so --time-format has no effect"),

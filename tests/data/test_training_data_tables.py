@@ -502,7 +502,7 @@ def test_dates_become_seconds(ingested):
         (np.arange(24) * 8000.0, (), "are 1,000 apart, if t counts seconds"),
         (np.r_[np.arange(12) * 2.0, np.arange(12) * 2000.0], (), "milliseconds? Bring all times to seconds"),
         (np.r_[np.arange(12) * 2.0, 1.7e9 + np.arange(12) * 2], (), "bring all hosts to one clock"),
-        (np.full(24, "x"), (), "must hold seconds"),
+        (np.full(24, "x"), (), "must hold times"),
         (np.full(24, "2026-11-20 07:00:00"), ("--t-unit", "s"), "--t-unit has no effect on the dates"),
     ],
 )  # fmt: skip

@@ -85,7 +85,7 @@ def from_parts(parts: Callable[[], Iterable[pl.Series]], said: SaidTimes, where:
         role = "durations" if isinstance(kind, pl.Duration) else "dates with a time zone" if zones else NO_ZONE
         return seconds, role + form
     if not kind.is_numeric() and not is_text:
-        raise DataError(f"{what} must hold seconds, not {kind}.")
+        raise DataError(f"{what} must hold times (numbers, dates or durations), not {kind}.")
     numbers = np.concatenate([part.cast(pl.Float64).to_numpy() for part in parts()])
     return _numbers(numbers, said, what)
 
@@ -115,7 +115,9 @@ def _dates(parts: Callable[[], Iterable[pl.Series]], said: SaidTimes, what: str)
             "with their offset (2026-11-20 07:29:03+02:00)."
         )
     if form.lacks or len(form.signs) > 1:
-        raise DataError(f"{what} must hold seconds, or dates such as 2026-11-20 07:29:03 (--time-format says others).")
+        raise DataError(
+            f"{what} must hold times: numbers, or dates such as 2026-11-20 07:29:03 (--time-format names another form)."
+        )
     order = form.order(what)
     if form.named and form.unnamed:
         raise DataError(f"{what} names a time zone in some rows and none in others: write all times in UTC.")
@@ -245,13 +247,13 @@ def from_array(values: AnyArray, unit: str | None, where: str) -> tuple[Floats, 
     if values.dtype.kind in "US":
         return from_column(pl.Series("t", values.astype(str)), said, where)
     if values.dtype.kind not in "fiu":
-        raise DataError(f"The array 't' must hold seconds, not {values.dtype}.")
+        raise DataError(f"The array 't' must hold times (numbers, dates or durations), not {values.dtype}.")
     return _numbers(values.astype(np.float64), said, "The array 't'")
 
 
 def _no_unit(unit: str | None, where: str) -> None:
     if unit is not None:
-        raise DataError(f"--t-unit has no effect on the dates of {where}: leave it out.")
+        raise DataError(f"--t-unit has no effect on the dates or durations of {where}: leave it out.")
 
 
 def _numbers(t: Floats, said: SaidTimes, what: str) -> tuple[Floats, str]:
