@@ -2,9 +2,9 @@
 
 Values are absent, for example, for a host without a sensor, an empty cell, or a channel that means something else in
 another view; this is no error. A window is "settled" if each channel is either known in all samples or absent from all.
-`settled` makes it so: if at least half of a channel's samples are known, the others are interpolated linearly, else the
-channel becomes absent. The features of an absent channel are NaN; trees handle NaN, networks get a mask. All functions
-are pure.
+`settled` makes it so: if at least half of a channel's samples in a window are known, the others are interpolated
+linearly, else the channel becomes absent there. The features of an absent channel are NaN; trees handle NaN, networks
+get a mask. All functions are pure.
 """
 
 from collections.abc import Iterable, Sequence

@@ -43,8 +43,8 @@ class Coded:
         return cls(np.array(list(known), dtype=np.str_), np.concatenate(codes)).renamed(list(known))
 
     def renamed(self, names: Sequence[str]) -> Coded:
-        """Return a copy in which ``names`` replace the present names, in their order; names that become equal are
-        merged."""
+        """Return a copy in which each of ``names`` replaces the name at the same place in ``self.names``; names that
+        become equal are merged."""
         found, place = np.unique(np.array(names, dtype=np.str_), return_inverse=True)
         return Coded(found, place.astype(np.int32)[self.codes])
 

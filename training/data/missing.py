@@ -60,8 +60,8 @@ def stand_in(channel: str, column: AnyArray) -> StandIn | None:
     measurement would be; else None.
 
     ``column`` has samples (S), or windows (N, T) that may overlap. In windows, a value's repetitions are counted at the
-    one position with the most, so that a single peak in overlapping windows is no repetition. 0, 1 and 100 are never
-    returned.
+    one position with the most, so that a single peak in overlapping windows is no repetition. The values 0, 1 and 100,
+    and values of a channel with fewer than ``DISTINCT_MIN`` different other values, are never returned.
     """
     low, high = _ends(column)
     for value in (low, high) if low < high else ():

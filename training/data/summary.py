@@ -1,8 +1,8 @@
 """The table "understood": about ten lines that say how the source of a data set was read, and what was left out.
 
 The user sees the table at the end of an ingest or a build. The table is stored in the metadata of the validation
-table's Parquet file, and a report can begin with the table. Programs use the table only with --like: the numbers that
-count as missing in the older data set count as missing in the new one.
+table's Parquet file, and a report can begin with the table. Programs decide by the table only with --like: the numbers
+that count as missing in the older data set count as missing in the new one.
 """
 
 from collections import Counter

@@ -55,7 +55,7 @@ class Dialect(NamedTuple):
 def dialect_of(path: Path, names: Sequence[str] = ()) -> Dialect:
     """Return the dialect of a text table; ``names`` are the column names that the user gave with --columns.
 
-    Raises DataError if the file is no such table, OSError if it cannot be read.
+    Raises DataError if the file is no such table or ``names`` do not fit it, OSError if it cannot be read.
     """
     encoding = encoding_of(path)
     skip, remark = _remarks(path, encoding)

@@ -116,10 +116,10 @@ def _check_sampling(windows: Ingested, schema: FeatureSchema) -> None:
 
 
 def _labelled(windows: Ingested, schema: FeatureSchema) -> Ingested:
-    """Return the windows with the classes of the schema; labels stay, or unlabelled windows stay unlabelled.
+    """Return the windows with the classes of the schema; each window keeps its label, or stays unlabelled.
 
-    If all windows have one benign class that the schema does not have, that class becomes the schema's first benign
-    one. Raises DataError for other classes that the schema does not have.
+    An exception: if all windows have one benign class that the schema does not have, their label becomes the schema's
+    first benign class. Raises DataError for other classes that the schema does not have.
     """
     names = tuple(sorted(schema.label_map, key=schema.label_map.__getitem__))
     present = windows.label.present.tolist()

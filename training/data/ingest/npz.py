@@ -1,7 +1,7 @@
 """Read windows from a NumPy archive: arrays X and y, and optional arrays about them.
 
 X        (N, C, T) numbers        the windows
-y        (N)  numbers or names    their classes; 0 and 1 are benign and malicious
+y        (N)  numbers or names    their classes; if all are 0 or 1, benign and malicious
 episode  (N)  optional            recording of each window; absent: each window is a recording of its own
 host     (N)  optional            machine that recorded each window
 channel  (C)  optional            names; absent: c0, c1, …

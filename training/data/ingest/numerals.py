@@ -212,8 +212,8 @@ def _written(store: CellStore, names: Sequence[str]) -> dict[str, Counts]:
 def _with_decimals(
     store: CellStore, columns: Mapping[str, Counts], delimiter: str, decimal: str | None
 ) -> dict[str, Verdict]:
-    """Return the verdicts on the columns of numbers in a table that has decimal commas, or whose decimal sign the user
-    gave.
+    """Return the verdicts on those columns of numbers that contain commas or points. The table has decimal commas, or
+    the user gave its decimal sign.
 
     In such a table ``1,234`` and ``1.234`` may be thousands or decimals. Raises DataError for a column in which no cell
     decides this. If columns are not separated by commas, ``1,234`` is a decimal under three conditions: a column surely
