@@ -139,8 +139,8 @@ def cut(plan: CutPlan, task: CutTask) -> None:
 
 
 def features_of(plan: CutPlan, task: CutTask) -> Floats32:
-    """Return the features (n, F) of an episode that was cut, from their file; if the file is damaged, cut the episode
-    again."""
+    """Return the features (n, F) of an episode that was cut, from their file; if the file is missing or damaged, cut
+    the episode again."""
     path = task.features(plan)
     for last in (False, True):
         try:

@@ -35,7 +35,8 @@ class EpisodeError(Exception):
 
 
 class CodeVersion(msgspec.Struct, frozen=True, kw_only=True):
-    """The git checkout of the recorder; ``dirty`` is true if tracked files differed from the commit."""
+    """The commit and branch of the git checkout from which the recorder ran; ``dirty`` is true if tracked files
+    differed from the commit."""
 
     commit: str
     branch: str

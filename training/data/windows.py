@@ -17,8 +17,8 @@ ClassSpan = tuple[float, float, str | None]  # from, to, class
 
 
 def gap_limit_s(sample_hz: float) -> float:
-    """Return the longest time between two complete samples that is bridged by a straight line: three sampling
-    intervals, at least half a second."""
+    """Return the longest time between two samples that is bridged by a straight line: three sampling intervals, at
+    least half a second."""
     return max(3.0 / sample_hz, 0.5)
 
 

@@ -51,8 +51,8 @@ def judge_together(verdicts: Sequence[EpisodeFindings], like: FeatureSchema | No
 
 
 def _without_copies(verdicts: Sequence[EpisodeFindings]) -> list[EpisodeFindings]:
-    """Return the findings, with a reason added for each episode that shares samples with an earlier one: at least half
-    of them, or any with another host's."""
+    """Return the findings, with a reason added to those of copies. A copy shares at least half of its samples with an
+    earlier episode, or any with an earlier one of another host."""
     known: dict[int, EpisodeFindings] = {}
     by_content: dict[str, EpisodeFindings] = {}
     again = _in_several([_sketch(verdict) for verdict in verdicts if verdict.ok])

@@ -28,8 +28,8 @@ class Wanted(NamedTuple):
     """The user's flags about columns.
 
     ``oracle`` has the channels hidden from the realistic mode, and ``ignore`` the columns to leave out. ``counter`` has
-    the running totals, and ``level`` the channels to keep although they look like an id, a total or the label.
-    ``missing`` has the numbers that mean a missing value.
+    the running totals, and ``level`` the channels to keep although they look like an id, a total or the label, or
+    repeat a value like a missing one. ``missing`` has the numbers that mean a missing value.
     """
 
     oracle: tuple[str, ...] = ()

@@ -209,8 +209,8 @@ def read_plain(path: Path) -> pl.DataFrame:
 
 
 def check_fits(path: Path, size: int, free: int) -> None:
-    """Raise DataError if a table needs ``size`` bytes of memory and only ``free`` are free, as the system would end the
-    program."""
+    """Raise DataError if a table needs more bytes of memory (``size``) than are ``free``, because the system would end
+    the program."""
     if size > free:
         needed, left_over = (f"{count / 2**30:,.1f} GiB" for count in (size, free))
         raise DataError(

@@ -120,8 +120,8 @@ def read_prometheus(source: str, asked: RangeQuery, say: Callable[[str], None]) 
 
 
 def read_server(base: str, fetch: Fetch, asked: RangeQuery) -> shared.RecordedTable:
-    """Return the samples of all hosts that the server at ``base`` knows; ``fetch`` gets an address. Raises
-    DataError."""
+    """Return the samples of all hosts for which the server at ``base`` has an answer to ``asked``; ``fetch`` requests
+    an address. Raises DataError."""
     where = urlsplit(base).hostname or base
     notes: list[str] = []
 

@@ -40,7 +40,8 @@ def without_password(url: str) -> tuple[str, str | None]:
 
 
 def fetcher(base: str, header: str | None) -> Callable[[str], bytes]:
-    """Return a function that gets an address of this server; it raises DataError if the server gives no answer."""
+    """Return a function that requests an address of the server ``base`` and returns the answer; it raises DataError if
+    the request fails."""
 
     def fetch(url: str) -> bytes:
         request = Request(url, headers={"Accept": "application/json"} | ({"Authorization": header} if header else {}))  # noqa: S310 - http or https
