@@ -228,10 +228,10 @@ class CudaProbe:
         }
 
     def _doubtful(self, facts: TorchFacts) -> bool:
-        """Return True for an answer that should not be stored for long.
+        """Return True for an answer that is not written to the cache file, and is asked for again after ten minutes.
 
-        Such an answer has no GPU although a driver answers, comes from a torch of unknown version, or lacks the host's
-        speed.
+        Such an answer has no GPU although a driver answers, comes from an interpreter whose torch was not found, or
+        lacks the host's speed.
         """
         key_is_weak = self.installed(self.python) is None
         unmeasured = facts.version is None or "failed" in (facts.calibration or {})

@@ -193,7 +193,7 @@ def _own_folder(stack: ExitStack) -> Path:
 
 def _code(process: LocalProcess, spec: CommandSpec, name: str, stopped: threading.Event) -> int:
     """Wait for the program's end; return its exit code, or minus the signal's number. Raises DescribeError if the
-    program prints too much or runs too long."""
+    program prints too much, runs too long, or is stopped through ``stopped``."""
     for _ in range(int(DESCRIBE_TIMEOUT_S / LOOK_S) + 1):
         ended = process.wait(LOOK_S)
         for file, where in ((spec.output, ""), (spec.errors, " on standard error")):
@@ -267,7 +267,8 @@ def whole_number(value: int | float) -> int | None:
 
 
 def shown(value: object) -> str:
-    """Return words for ``value`` in a sentence: in TOML's form, short, and without control characters."""
+    """Return words for ``value`` in an error's sentence, short and without control characters: ``true``, ``2.5``,
+    ``the text "x"``, ``a list``."""
     match value:
         case bool():
             return "true" if value else "false"

@@ -99,8 +99,8 @@ def celsius() -> float | None:
 
 
 def idle_s(run: Callable[[Sequence[str]], str | None], now: float) -> float | None:
-    """Return for how many seconds the machine has had no input, ``now`` if no person is logged in; None where the
-    system does not report it."""
+    """Return for how many seconds the machine has had no input, ``now`` if no person is logged in (except on Windows);
+    None where the system does not report it."""
     if sys.platform == "win32":
         return _windows_idle_s()
     listed = run(["loginctl", "list-sessions", "--no-legend", "--no-pager"])

@@ -35,8 +35,8 @@ class Ended:
 
     @property
     def killed_for_memory(self) -> bool:
-        """Return True if the trainer was killed and memory was short: the kernel killed processes for it, or the
-        trainer used most of the free memory."""
+        """Return True if the trainer was killed (or its exit status says out of memory) and memory was short: the
+        kernel killed processes for lack of it, or the trainer used most of the free memory."""
         killed = self.signal == SIGKILL or self.code == Exit.OUT_OF_MEMORY
         full = self.free_kib > 0 and self.max_rss_kib >= RSS_SHARE * self.free_kib
         return killed and (self.oom_kills > 0 or full)

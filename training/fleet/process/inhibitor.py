@@ -63,7 +63,7 @@ class _Child:
         )
 
     def refused(self) -> str | None:
-        """Return why the system did not grant the lock; None as long as nothing is known."""
+        """Return why the system did not grant the lock; None while the program that holds it runs."""
         code = self._popen.poll()
         return None if code is None else f"systemd-inhibit ended with {code}: logind refuses, or does not run"
 

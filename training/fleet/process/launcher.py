@@ -1,8 +1,8 @@
 """The process between a worker and its trainers: it kills the trainers when the worker dies; standard library only.
 
 A trainer does not die with the worker that started it. So the worker starts this program once, holds the other end of
-its standard input, and lets it start the trainers. When that pipe closes, for any reason, or when the trainer ends, its
-whole tree is killed; after a worker was killed with ``kill -9``, no trainer is left. The tree is
+its standard input, and lets it start the trainers. When that pipe closes, for any reason, or when the trainer ends, the
+trainer's whole tree is killed; after a worker was killed with ``kill -9``, no trainer is left. The tree is
 
 - on Linux everything below this process, daemons included: this process adopts what their parents leave behind
   (``PR_SET_CHILD_SUBREAPER``), so that the tree is empty when this process has no child any more. Where a control group
@@ -63,7 +63,7 @@ def in_words(error: BaseException) -> str:
 
 def put_down(end: dict[str, Any], record: str | None) -> None:
     """Write a trainer's end to the file ``record``, if given, for the next worker if this one was killed meanwhile. The
-    callers leave out ends that the worker ordered, because they say nothing about the trainer."""
+    callers leave out ends that the worker ordered, unless the exit status is 0: they say nothing about the trainer."""
     if record:
         with contextlib.suppress(OSError):
             with open(record + ".part", "w") as file:  # noqa: PTH123 - pathlib would double our start-up
@@ -253,7 +253,7 @@ class PosixLauncher:
                 os.killpg(self.child, getattr(signal, name))
 
     def kill(self) -> None:
-        """Kill the group and the tree; ``reap`` then removes the ended processes."""
+        """Kill the trainer's control group and process group; ``reap`` then kills the rest of its tree."""
         self.group.kill()
         self.signal_group("SIGKILL")
 
@@ -309,7 +309,8 @@ class PosixLauncher:
         report({"failed": words or f"its child ended on the way ({os.waitstatus_to_exitcode(status)})"})
 
     def reap(self, *, block: bool = False) -> None:
-        """Reap adopted orphans; and if the trainer has ended, end its remaining processes, then report."""
+        """Reap adopted orphans; and if the trainer has ended, end its remaining processes, then report. With ``block``,
+        wait for the trainer's end."""
         while self.child and self.starting is None:
             flags = os.WEXITED | os.WNOWAIT | (0 if block else os.WNOHANG)
             ended = os.waitid(os.P_ALL, 0, flags)

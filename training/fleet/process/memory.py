@@ -32,8 +32,8 @@ def memory_state(root: Path = ROOT) -> MemoryState:
 
 
 def usable_kib(free_kib: int, root: Path = ROOT) -> int:
-    """Return ``free_kib``, or what our control groups still allow if that is less. Call this after the trainer's memory
-    was freed."""
+    """Return ``free_kib``, or what our control groups still allow if that is less or ``free_kib`` is 0. Call this after
+    the trainer's memory was freed."""
     group_bytes = cgroup_limits(root).memory_available_bytes
     if group_bytes is None:
         return free_kib
@@ -48,7 +48,7 @@ def _event_files(root: Path) -> tuple[Path, ...]:
 
 
 def _field(path: Path, name: str) -> int:
-    """Return the number after ``name`` in a file of such lines; 0 when there is none."""
+    """Return the number after ``name`` on the line of the file that begins with ``name``; 0 when there is none."""
     try:
         for line in path.read_text(encoding="ascii", errors="replace").splitlines():
             key, _, value = line.partition(" ")

@@ -45,7 +45,8 @@ LAUNCHER = Path(__file__).with_name("launcher.py")
 class CommandSpec:
     """The command to start: arguments (never a shell line), folder, the whole environment, and the file for its output.
 
-    ``end``: the file that records an end which the worker did not order, even if the worker was killed before.
+    ``end``: the file in which the launcher records how the trainer ended, so that a later worker can read it; an end
+    that the worker ordered is recorded only with exit status 0.
     ``errors``: a file for its standard error alone. ``file_bytes``: no file that it writes may become larger (POSIX).
     ``preload``: if given, the Python program may be forked from a process that has imported these modules.
     """
@@ -65,7 +66,7 @@ class SpawnFailedError(Exception):
 
 
 class LauncherLostError(SpawnFailedError):
-    """The trainer's launcher ended first; another launcher may succeed."""
+    """The launcher ended before it had started the trainer; another launcher may succeed."""
 
 
 class LocalProcess:
@@ -165,7 +166,8 @@ class LocalProcess:
         return replace(ended, oom_kills=max(0, kills), free_kib=free_kib)
 
     def lose(self) -> None:
-        """Record that the launcher was lost, and kill its trainer, which must not continue without a launcher."""
+        """Record that the launcher was lost, and kill the trainer if it runs, because it must not continue without a
+        launcher."""
         if self._ended is None:
             if self._pid:
                 self.end_without_launcher()
@@ -312,8 +314,8 @@ class Launcher:
 
 
 def end_on_record(path: Path) -> Ended | None:
-    """Return the end of a trainer that its launcher recorded (``CommandSpec.end``), because the worker may have been
-    killed meanwhile; None without a valid record."""
+    """Return the end of a trainer from the file ``path``, in which its launcher recorded it (``CommandSpec.end``) while
+    the worker may have been dead; None without a valid record."""
     try:
         return _end_of(strict_json.loads(path.read_bytes()))
     except (OSError, ValueError, KeyError, TypeError):

@@ -3,8 +3,8 @@
 Importing torch takes more than a second, forking a process that has it a hundredth of that. For each trainer the parent
 forks a launcher (launcher.py), which forks the trainer. So a forked trainer has the same pipe, process tree, control
 group and limits as one that was started normally, and several launchers share the memory of one parent. The trainer's
-program itself is imported after the fork, so that it is never older than the file on the disk. The parent ends if a
-package was installed or removed since it began.
+program itself is imported after the fork, so that it is never older than the file on the disk. If a package was
+installed or removed since the parent began, the parent ends at the next order to fork.
 
 A fork copies one thread and the memory of all. So the parent may have no further thread, and no CUDA in use, when it
 forks. The parent checks both before each fork, and ends if it finds either. Some libraries start a thread when they are
@@ -54,7 +54,8 @@ class UnfitError(Exception):
 
 
 class ForkedLauncher(launcher.PosixLauncher):
-    """A launcher that starts its trainer by forking itself."""
+    """A launcher whose forked child runs the trainer's program itself, without exec, and which ends with its
+    trainer."""
 
     ready = b"\0"  # there is no exec that would close the pipe of one that lives
     once = True
@@ -151,7 +152,7 @@ def own_memory_kib() -> int:
 
 
 class Parent:
-    """The main loop of a warm parent."""
+    """Runs the main loop of a warm parent, and holds the ids of the launchers that it forked."""
 
     def __init__(self, control: socket.socket) -> None:
         self.control = control

@@ -181,7 +181,7 @@ class ArtifactStore:
         return artifact
 
     def confirm(self, artifact_id: str, *, model: str, mode: str) -> Artifact:
-        """Hash an artifact again whose upload is announced once more, and make the artifact durable.
+        """Hash a stored artifact again, and make it durable; called when a worker announces its upload once more.
 
         A crash after the rename may have interrupted its first publication. Raises NotStored or DamagedArtifact.
         """

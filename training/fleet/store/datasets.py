@@ -10,8 +10,9 @@
     <root>/incoming/*.part        files on their way to their names
 
 A file gets its name only when complete and synced, so a crash between two steps leaves at worst an unneeded draft,
-chunk or listing; :meth:`DatasetStore.sweep` removes those. All methods do synchronous file work; call them from any
-thread except the event loop's. Nothing is written before the first data set comes.
+chunk, temporary file or file of ``about``; :meth:`DatasetStore.sweep` removes all of these but the last. All methods do
+synchronous file work; call them from any thread except the event loop's. Nothing is written before the first data set
+comes.
 """
 
 from __future__ import annotations
@@ -236,7 +237,7 @@ class DatasetStore:
             return self._shelved(dataset_id, self.catalogue())
 
     def _check_name(self, name: str, dataset_id: str) -> None:
-        """Raise BadName for a name that could be an id of a data set, or the beginning of one."""
+        """Raise BadName for a name that has the form of an id, or with which the id of a known data set begins."""
         known = {*self._ids("sets"), dataset_id}
         meant = [each for each in known if each.startswith(name)]
         if ID.fullmatch(name) or (PREFIX.fullmatch(name) and meant):

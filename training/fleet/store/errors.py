@@ -20,7 +20,7 @@ class StoreError(Exception):
 
 
 class BadName(StoreError):
-    """A name is not allowed as part of a path."""
+    """A name or id is not allowed here, or a listing is invalid; the message says which."""
 
     problem_type = ProblemType.BAD_REQUEST
 
@@ -36,7 +36,8 @@ class BadMark(StoreError):
 
 
 class StoreFull(StoreError):
-    """The disk is full. Bytes stored before stay; the upload can resume once there is room."""
+    """The disk is full except for the reserve, or a data set is larger than allowed. Bytes stored before stay; an
+    upload can resume once there is room."""
 
     problem_type = ProblemType.DISK_FULL
 
@@ -50,13 +51,13 @@ class StoreUnavailable(StoreError):
 
 
 class NotStored(StoreError):
-    """There is no such artifact in the store."""
+    """There is no such artifact, report or file of output in the store, or it cannot be read."""
 
     problem_type = ProblemType.NO_ARTIFACT
 
 
 class DamagedArtifact(StoreError):
-    """An artifact's bytes do not match the SHA-256 in its name."""
+    """The bytes of an artifact, a report or a file of output do not match their SHA-256."""
 
     problem_type = ProblemType.NO_ARTIFACT
 
@@ -74,7 +75,7 @@ class NoState(StoreError):
 
 
 class ChunksMissing(StoreError):
-    """A data set is incomplete: chunks have not arrived yet, or are damaged on the disk."""
+    """A data set is incomplete: chunks have not arrived yet, or chunks or the listing are damaged on the disk."""
 
     problem_type = ProblemType.INCOMPLETE_DATASET
 
@@ -116,7 +117,7 @@ class Incomplete(UploadError):
 
 
 class WrongDigest(UploadError):
-    """The received bytes do not have the announced SHA-256."""
+    """The received bytes do not have the announced SHA-256, or are more than announced."""
 
     problem_type = ProblemType.WRONG_DIGEST
 

@@ -80,8 +80,8 @@ class WorkerFolders(NamedTuple):
 
 
 def found(outbox: Outbox, assignment: t.Assignment, log: Path, end: Path, resume: Path) -> t.Remains:
-    """Return what an earlier session's trainer left: how it ended, if it did, its last lines, and their number.
-    ``resume`` is the folder of its saved state, beside which its last epoch is noted."""
+    """Return what an earlier session's trainer left: how it ended, if that was recorded, its last lines, and the number
+    of all its lines. Also note its last epoch beside ``resume``, the folder of its saved state."""
     note_end(resume, assignment, log)
     printed = outbox.adopt(assignment, log).total
     words = outbox.last(assignment.claim_id, LAST_WORDS)
@@ -192,8 +192,8 @@ class TrainerAttempt:
         return folders_of(self.places.artifacts, self.places.reports, self.assignment)
 
     def found(self) -> t.Remains:
-        """Return what an earlier session's trainer left: how it ended, its last lines, and the number of all its
-        lines."""
+        """Return what an earlier session's trainer left: how it ended, if that was recorded, its last lines, and the
+        number of all its lines; nothing for an assignment with unsafe names."""
         try:
             folders = self._folders
         except BadSpecError:

@@ -281,7 +281,7 @@ class TrainerWorker:
 
     def _part_of(self, assignment: t.Assignment) -> dict[str, str]:
         """Check again that a trainer about to start fits on the host; return the environment variables that limit it to
-        its booking.
+        its booking, none where there is no booking or the host runs one job at a time.
 
         Raises NoRoomError.
         """
@@ -370,8 +370,8 @@ def doctor(options: Options) -> int:
 
 
 def deliver(options: Options, ref: str) -> int:
-    """Send the stored bundle that ``ref`` names to the receiver again. Return 0 if it is accepted, 1 if refused, 2 if
-    ``ref`` does not name exactly one, 75 if the receiver is not reached."""
+    """Send the stored bundle that ``ref`` names to the receiver again. Return 0 if it is accepted, 1 if it is refused
+    or cannot be read, 2 if ``ref`` does not name exactly one, 75 if the receiver is not reached."""
     aside = SetAside(options.aside)
     found = aside.named(ref)
     if len(found) != 1:

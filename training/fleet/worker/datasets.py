@@ -354,8 +354,8 @@ class DatasetCache:
 
     @staticmethod
     def _take_down(whole: Path, folder: Path, files: Sequence[File]) -> None:
-        """Move files that were changed on this host back to ``fetching``: no trainer reads them, and their chunks are
-        checked again."""
+        """Move files that were changed on this host back to ``fetching``, so that no trainer reads them and their
+        chunks are checked again."""
         for file in files:
             if (whole / file.path).is_file():
                 log.warning("%s was changed on this host and is repaired", whole / file.path)

@@ -63,7 +63,8 @@ class StateTransfer:
     # ── before ──────────────────────────────────────────────────────────────────────────────
 
     def fetch(self, order: Order) -> None:
-        """Fetch the state named in the assignment into the job's folder, unless it is there or this host saved it.
+        """Fetch the state named in the assignment into the job's folder, unless the folder has that state, or has any
+        state and this host saved the named one. Errors other than Stopped are logged.
 
         Raises Stopped.
         """
