@@ -1,9 +1,9 @@
 """Install the worker (or the receiver) as a service of this machine, or remove it.
 
 This is the logic of scripts/install-training-worker.sh and scripts/install-training-worker-windows.ps1; a receiver is
-installed with ``python -m training.fleet.install receiver``. It always examines the machine first, and stops with all
-reasons at once if the machine is not ready. Then it does one step at a time and announces each. Repeating the same
-command does only what is not done yet.
+installed with ``python -m training.fleet.install receiver``. Before an installation it examines the machine, and stops
+with all reasons at once if the machine is not ready. Then it does one step at a time and announces each. Repeating the
+same command does only what is not done yet.
 """
 
 from __future__ import annotations

@@ -150,7 +150,8 @@ def _letting_write(folder: PurePath) -> InstallStep:
 
 
 def start(*, changed: bool) -> list[InstallStep]:
-    """Return the steps that register the task, unless it is registered and nothing has ``changed``, and start it."""
+    """Return the steps that register the task, unless it is registered and nothing has ``changed``, and start it. With
+    ``changed`` a running task is stopped first."""
     there = None if changed else ["schtasks", "/Query", "/TN", TASK]
     argv = ["schtasks", "/Create", "/TN", TASK, "/XML", str(TASK_FILE), "/F"]
     register = Command(f"register the task {TASK}", argv, unless=there)

@@ -92,8 +92,8 @@ def content_path(folder: Path, sha256: str) -> Path:
 
 
 def have(fs: Fs, path: Path, sha256: str, read: Callable[[str], Iterable[bytes]], *, trust: bool) -> int | None:
-    """Make sure that a file has this content; return how many bytes were written, None if ``read`` does not give that
-    content.
+    """Make sure that a file has this content; return how many bytes were written (0 if it had the content already), or
+    None if ``read`` does not give that content.
 
     With ``trust`` an existing file is not hashed.
     """
@@ -186,7 +186,7 @@ class Snapshot:
 
 @dataclass
 class Backup:
-    """The making of snapshots in a folder of backups."""
+    """Makes snapshots in a folder of backups."""
 
     folder: Path
     fs: Fs = field(default_factory=LocalFs)
@@ -299,7 +299,7 @@ class Restored:
 
 @dataclass
 class Restore:
-    """The restoring of a snapshot from a folder of backups into a state folder."""
+    """Restores a snapshot from a folder of backups into a state folder."""
 
     folder: Path
     state: Deployment
@@ -319,7 +319,7 @@ class Restore:
 
     def run(self, *, snapshot: str | None = None, force: bool = False) -> Restored:
         """Restore a snapshot, by default the newest, and return what was done. If it raises RecoveryError, the old
-        database stays in place."""
+        database stays in place, but files of the store may have been restored."""
         with holding("the restore", self.state, force=force):
             with acting_as(self._reader):
                 done = self._begin(snapshot, force=force)

@@ -44,7 +44,7 @@ def look_at_machine(state: Deployment, fs: Fs, now: float) -> Iterator[Finding]:
 
 
 def room(free: int, where: Path) -> Iterator[Finding]:
-    """Report little free space: below the reserve no job is granted and no bundle accepted."""
+    """Report free space below twice the reserve; below the reserve no job is granted and no bundle accepted."""
     if free < 2 * RESERVE_BYTES:
         low = free < RESERVE_BYTES
         what = "no job is granted and no bundle taken in" if low else "below half of that no job is granted"

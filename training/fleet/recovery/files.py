@@ -106,7 +106,8 @@ def holding(doing: str, state: Deployment, *, force: bool) -> Iterator[None]:
 
 
 def put_database(state: Deployment, clock: Clock, fill: Callable[[Path], None]) -> Path | None:
-    """Write a new database and put it in place; return where the old one was moved.
+    """Write a new database with ``fill`` and put it in place; return where the old one was moved, None if there was
+    none.
 
     The old database stays in place until the new one replaces it, because a receiver that found none would create an
     empty one. The old database's log is written into that database, or removed if there is only a log: SQLite would

@@ -293,8 +293,8 @@ def take_over(
     progress: Callable[[int, int], object],
     known: Callable[[Artifact], bool] = lambda _: False,
 ) -> tuple[list[str], list[Unusable]]:
-    """Complete every job whose completion the store proves and the database lacks, and mark the store as this
-    database's.
+    """Complete every job whose completion the store proves and the database lacks. Also add rows for files of output,
+    repair the store's index, and mark the store as this database's.
 
     Returns the names of the completed jobs, and what could not be used.
     """

@@ -76,7 +76,8 @@ def answered(transition: StateStep, answer: t.Event) -> None:
 
 
 def _no_job(transition: StateStep, reply: ClaimReply) -> None:
-    """Ask again at once if the receiver held the claim open for half its time or longer, else after a random pause."""
+    """Ask again at once if the receiver held the claim open for at least half of the time that the claim allowed, else
+    after a random pause."""
     transition.set(tries=0)
     reason = reply.reason or ""
     idle = re.sub(r"\d+", "", reason)

@@ -117,8 +117,8 @@ class Backlog:
 class Remains:
     """The remains on disk of the job that an earlier session held.
 
-    They are how its trainer ended (None if it was killed with its worker), the number of lines it printed, and the last
-    lines.
+    They are how its trainer ended (None if no record says so, because it was killed with its worker or on its order),
+    the number of lines it printed, and the last lines.
     """
 
     ended: Ended | None = None
@@ -142,7 +142,7 @@ class Begin:
 
 
 class Tick(Struct, frozen=True):
-    """Event: the time of a WakeAt has come."""
+    """Event: the time of a WakeAt has come, or no other event came for a while."""
 
 
 class CallEnded(Struct, frozen=True):

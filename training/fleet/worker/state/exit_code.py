@@ -45,7 +45,8 @@ class Failure:
 
 
 def judge(ended: Ended, lines: Sequence[str], complaint: str | None = None) -> Failure | None:
-    """Return the failure that a trainer's end shows, if the worker did not request that end; None for success.
+    """Return the failure that a trainer's end shows, assuming that the worker did not request the end; None for exit
+    status 0.
 
     ``lines`` are the last ones printed, ``complaint`` is the error that the trainer reported in a progress line.
     """

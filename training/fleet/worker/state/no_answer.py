@@ -53,8 +53,8 @@ def pause_at(transition: StateStep) -> float | None:
 
 
 def stop_by(transition: StateStep) -> float | None:
-    """Return until when a stopping trainer may save its state: like a pause, shortly before the lease ends. None
-    without such a trainer."""
+    """Return when patience with a stopping trainer ends: with its grace period, or earlier if the settings demand a
+    pause before the lease ends; after a kill, when it is given up. None without such a trainer."""
     by, unconfirmed_at = transition.work.stop_by, _unconfirmed_at(transition)
     if by is None or unconfirmed_at is None or transition.work.killed:
         return by
