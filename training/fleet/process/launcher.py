@@ -176,7 +176,7 @@ class Group:
 
 
 class PosixLauncher:
-    """A launcher of one trainer at a time, each the leader of its own session and process group."""
+    """Starts one trainer at a time, each as the leader of its own session and process group, and ends its tree."""
 
     ready = b""  # what the pipe of a child says when it is the trainer: an exec closes it without a word
     once = False  # whether it ends with its first trainer

@@ -70,7 +70,8 @@ class LauncherLostError(SpawnFailedError):
 
 
 class LocalProcess:
-    """A trainer under one of our launchers. Only ``wait``, ``stop`` and ``wait_until_started`` block.
+    """Controls one trainer, which runs under one of our launchers. Only ``wait``, ``stop`` and ``wait_until_started``
+    block.
 
     Several threads may use it.
     """

@@ -270,7 +270,7 @@ class TrainerAttempt:
         return inputs
 
     def _fetching(self, done: int, size: int) -> None:
-        """Post the fetch's progress whenever another fiftieth of the data set has arrived."""
+        """Post the fetch's progress whenever another fiftieth of the files that are being fetched has arrived."""
         parts = 50 * done // max(size, 1)
         if parts != self._fetched_parts:
             self._fetched_parts = parts

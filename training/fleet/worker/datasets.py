@@ -64,13 +64,15 @@ class CacheInUse(FetchError):  # noqa: N818 - named for the event
 
 
 class Stopped(Exception):  # noqa: N818 - no error
-    """The fetch was stopped, because the attempt that needs the data set has ended."""
+    """The fetch was stopped through its :class:`Order`, mostly because the attempt that needs the data set has
+    ended."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """An order for those files of a data set for whose path ``wanted`` returns True. ``progress`` is called with the
-    bytes present and the bytes in total; setting ``stopped`` cancels the fetch."""
+    """An order to fetch those files of a data set for whose path ``wanted`` returns True; setting ``stopped`` cancels
+    the fetch. ``progress`` is called with the bytes present and the total bytes of the files that are being
+    completed."""
 
     progress: Callable[[int, int], object]
     stopped: threading.Event = field(default_factory=threading.Event)

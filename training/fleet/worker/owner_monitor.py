@@ -22,7 +22,7 @@ log = logging.getLogger("training.fleet.worker")
 
 @dataclass
 class Lookout:
-    """The thread that observes the machine.
+    """Observes the machine on a thread of its own.
 
     ``works`` returns whether there is a current job: without a job and without conditions nothing needs observing.
     """
@@ -44,11 +44,11 @@ class Lookout:
         self._thread.start()
 
     def keep_awake(self, on: bool) -> None:
-        """Keep the machine from falling asleep, or allow it, at the next observation; return at once.
+        """Order the thread to keep the machine from falling asleep, or to allow it; return at once.
 
-        The lock is released only at the next observation, so that a job that follows at once finds it still held.
-        Getting the lock starts a process, which may take longer than a job. If the system refuses the lock, the next
-        observation tries again.
+        The thread gets the lock at once, but releases it only at the next observation, so that a job that follows at
+        once finds it still held: getting the lock starts a process, which may take longer than a job. If the system
+        refuses the lock, the next observation tries again.
         """
         self._wanted = on
         if on and not self._held and self._told is None:

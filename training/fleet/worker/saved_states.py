@@ -64,8 +64,8 @@ def forget(folder: Path) -> None:
 
 
 def prune(root: Path, now: float | None = None, *, in_use: Collection[Path] = ()) -> None:
-    """Delete saved states beyond the newest :data:`KEPT_MAX` or :data:`BYTES_MAX`; with ``now`` (epoch seconds), also
-    those older than :data:`AGE_MAX_S`. Those ``in_use`` stay."""
+    """Delete saved states beyond the newest :data:`KEPT_MAX`, or beyond :data:`BYTES_MAX` without the newest; with
+    ``now`` (epoch seconds), also those older than :data:`AGE_MAX_S`. Those ``in_use`` stay."""
     kept = sorted(_all(root), key=lambda each: each.written_at, reverse=True)
     size = 0
     for place, each in enumerate(kept):

@@ -135,7 +135,8 @@ class StateTransfer:
         return thread
 
     def close(self) -> None:
-        """End the attempt: an upload that still runs then writes no note beside another attempt's state."""
+        """Record that the attempt has ended, so that an upload that still runs writes no note beside another attempt's
+        state."""
         with self._noting:
             self._closed = True
 

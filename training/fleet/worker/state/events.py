@@ -208,7 +208,8 @@ class News(Struct, frozen=True):
 
 
 class Fetching(News, frozen=True):
-    """Event: ``done`` of ``size`` bytes of the job's data set are here; the trainer starts after the last."""
+    """Event: of the data set's files that were missing, ``done`` of ``size`` bytes are here; the trainer starts after
+    the last."""
 
     done: int
     size: int

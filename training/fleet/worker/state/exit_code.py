@@ -35,7 +35,7 @@ class MemoryKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An attempt that ended without an artifact, as it is reported."""
+    """The end of an attempt without an artifact, as the worker reports it: reason, error text and exit code."""
 
     reason: EndReason
     error: str
