@@ -16,9 +16,9 @@ class Ended:
     """The end of one trainer: its exit ``code``, or the ``signal`` that killed it; neither when its launcher died and
     the exit status was lost. ``cpu_s`` (seconds) and ``max_rss_kib`` are 0 where the system does not report them.
 
-    ``oom_kills``: processes that the kernel killed for want of memory while it ran, in its control group or on the
-    whole machine. ``free_kib``: free memory when the trainer was started; 0 when not measured. ``left``: processes of
-    its tree that could not be ended.
+    ``left``: processes of its tree that could not be ended. The other two are 0 unless lack of memory may be the cause
+    of the end. ``oom_kills``: processes that the kernel killed for lack of memory while the trainer ran, in its control
+    group or on the whole machine. ``free_kib``: the memory that was free for the trainer at its start.
     """
 
     code: int | None = None

@@ -63,7 +63,7 @@ def in_words(error: BaseException) -> str:
 
 def put_down(end: dict[str, Any], record: str | None) -> None:
     """Write a trainer's end to the file ``record``, if given, for the next worker if this one was killed meanwhile. The
-    callers leave out ends that the worker ordered, unless the exit status is 0: they say nothing about the trainer."""
+    callers leave out an end that the worker ordered, which says nothing about the trainer, except exit status 0."""
     if record:
         with contextlib.suppress(OSError):
             with open(record + ".part", "w") as file:  # noqa: PTH123 - pathlib would double our start-up

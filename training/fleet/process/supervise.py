@@ -47,7 +47,8 @@ class CommandSpec:
 
     ``end``: the file in which the launcher records how the trainer ended, so that a later worker can read it; an end
     that the worker ordered is recorded only with exit status 0.
-    ``errors``: a file for its standard error alone. ``file_bytes``: no file that it writes may become larger (POSIX).
+    ``errors``: a file for its standard error, which otherwise goes to the output file. ``file_bytes``: no file that it
+    writes may become larger (POSIX).
     ``preload``: if given, the Python program may be forked from a process that has imported these modules.
     """
 

@@ -28,7 +28,8 @@ HOPELESS = frozenset(
 
 
 def ask(transition: StateStep) -> None:
-    """Send a claim. Its request id is saved first, and stays the same until the claim brings a job."""
+    """Send a claim. Its request id is saved first, and stays the same until the claim brings a job or the receiver
+    refuses that id as superseded or cancelled."""
     if transition.state.request_id is None:
         number = transition.state.requests + 1
         request_id = f"{transition.state.session_id}-{number}"
