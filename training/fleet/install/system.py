@@ -44,7 +44,7 @@ NVIDIA = "0x10de"
 
 
 class LocalMachine:
-    """The machine on which the installer runs: run commands, and change owners of files."""
+    """Runs commands and changes owners of files on the machine on which the installer runs."""
 
     def run(self, argv: Sequence[str], *, cwd: PurePath | None = None, user: str | None = None) -> Ran:
         """Run a command and return how it ended. If we are root, ``user`` makes it run as that user, with that user's

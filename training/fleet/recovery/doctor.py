@@ -51,8 +51,8 @@ def examine(
     policy: Policy | None = None,
     progress: Progress = lambda *_: None,
 ) -> DoctorReport:
-    """Run all checks and return the report; with ``deep``, hash every stored byte. The receiver may be running
-    meanwhile."""
+    """Run all checks and return the report; with ``deep``, hash all bundles, reports and files of output. Data sets are
+    not checked. The receiver may be running meanwhile."""
     report, now = DoctorReport(), clock.now()
     roots = (state.db.parent, state.models, state.datasets, state.tls)
     fs = Unlinked(*roots) if fs is None else fs

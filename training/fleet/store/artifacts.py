@@ -150,8 +150,9 @@ class ArtifactStore:
     ) -> PartFile:
         """Take over an upload at ``offset`` (0 restarts it) and return its part; the former writer can write no more.
 
-        ``coming`` bytes are announced by ``host``, which stays within its share of the free space. The stored prefix is
-        hashed again. Raises OffsetMismatch, StoreFull, ShareFull, StoreUnavailable, BadName.
+        The argument ``host`` is the sender, which announces ``coming`` bytes. Its unfinished uploads must stay within
+        its share of the free space, except for one large upload at a time. The stored prefix is hashed again. Raises
+        OffsetMismatch, StoreFull, ShareFull, StoreUnavailable, BadName.
         """
         name = part_name(claim_id, sha256)
         return self.incoming.open(name, offset, host=host, coming=coming)

@@ -53,8 +53,8 @@ def part_name(claim_id: str, sha256: str | None) -> str:
 
 
 def within_share(own_bytes: int, more_bytes: int, free_bytes: int) -> bool:
-    """PURE: return True if a host with ``own_bytes`` of unfinished uploads may add ``more_bytes`` while ``free_bytes``
-    are left."""
+    """PURE: return True if a host with ``own_bytes`` of unfinished uploads may add ``more_bytes``: they may take a
+    quarter of ``free_bytes`` and ``own_bytes`` together."""
     return (own_bytes + more_bytes) * SHARE <= free_bytes + own_bytes
 
 

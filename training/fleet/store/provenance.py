@@ -1,4 +1,4 @@
-"""Provenance files: JSON with its own digest, so that damage of a single bit is detected. Pure."""
+"""Provenance files and notes of removals: JSON with its own digest, so that damage of one bit is detected. Pure."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ SEAL = "sha256"  # of the other members as canonical JSON
 
 
 class BrokenSeal(ValueError):  # noqa: N818 - named for the event
-    """A provenance file is damaged: its digest does not match, or it is no JSON object."""
+    """A provenance file or note is damaged: its digest does not match, or it is no JSON object."""
 
 
 def sealed(body: Mapping[str, Any]) -> bytes:
-    """Return ``body`` encoded as a provenance file, with its digest."""
+    """Return ``body`` encoded as the content of such a file, with its digest."""
     plain = msgspec.json.decode(msgspec.json.encode(body))  # as a reader sees it
     return msgspec.json.encode({**plain, SEAL: digest(plain)}) + b"\n"
 

@@ -32,7 +32,7 @@ from training.fleet.worker.state.exit_code import Failure
 
 
 class OnSilence(StrEnum):
-    """The treatment of a trainer when its lease is nearly over and the receiver does not answer."""
+    """Whether a trainer continues or pauses when its lease is nearly over and the receiver does not answer."""
 
     CONTINUE = "continue"  # a receiver that is merely down costs no night of training
     PAUSE = "pause"  # two copies never run at once
@@ -314,7 +314,7 @@ class SendClaim(Call, frozen=True, kw_only=True):
 
 class SendHeartbeat(Call, frozen=True, kw_only=True):
     """Action: send a heartbeat, to whose log the outbox adds lines from the log's first number, as many as fit.
-    SendComplete and SendFail do the same."""
+    SendComplete, SendFail and SendOutput do the same."""
 
     assignment: Assignment
     message: HeartbeatRequest = HeartbeatRequest()

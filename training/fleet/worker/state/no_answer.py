@@ -1,8 +1,8 @@
 """PURE: requests without a useful answer: the network or receiver is down, the receiver is busy, or another program
 answers.
 
-The worker repeats every unanswered request for as long as it runs, after pauses that double. Its trainer continues; if
-the settings say so, the trainer pauses shortly before the lease ends.
+The worker repeats every unanswered request for as long as it runs, after random pauses below a limit that doubles up to
+``retry_max_s``. Its trainer continues; if the settings say so, the trainer pauses shortly before the lease ends.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def _repeat(transition: StateStep, answer: t.NotAnswered, text: str, first_s: fl
 
 
 def heartbeat(transition: StateStep, answer: t.NotAnswered, interval_s: float) -> None:
-    """Send the heartbeat after an unanswered one sooner than the usual ``interval_s``, while the lease may still be
-    saved."""
+    """Set when to repeat an unanswered heartbeat: sooner than the usual ``interval_s``, while the lease may still be
+    saved, unless the receiver asked for a longer pause."""
     tries = transition.work.beat_tries + 1
     if transition.phase not in REPORTING or not answer.stranger:  # else the report says the same
         text = f"a heartbeat was not answered: {answer.detail}"
