@@ -35,7 +35,7 @@ class Ended:
 
     @property
     def killed_for_memory(self) -> bool:
-        """Return True if the trainer was killed (or its exit status says out of memory) and memory was short: the
+        """Return True if SIGKILL or exit status 137 ended the trainer and memory was short. Memory was short if the
         kernel killed processes for lack of it, or the trainer used most of the free memory."""
         killed = self.signal == SIGKILL or self.code == Exit.OUT_OF_MEMORY
         full = self.free_kib > 0 and self.max_rss_kib >= RSS_SHARE * self.free_kib

@@ -2,7 +2,7 @@
 
 A trainer does not die with the worker that started it. So the worker starts this program once, holds the other end of
 its standard input, and lets it start the trainers. When that pipe closes, for any reason, or when the trainer ends, the
-trainer's whole tree is killed; after a worker was killed with ``kill -9``, no trainer is left. The tree is
+trainer's whole tree is killed. So no trainer is left after a worker was killed with ``kill -9``. The tree is
 
 - on Linux everything below this process, daemons included: this process adopts what their parents leave behind
   (``PR_SET_CHILD_SUBREAPER``), so that the tree is empty when this process has no child any more. Where a control group

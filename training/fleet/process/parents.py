@@ -42,7 +42,7 @@ READ_LATE = frozenset({"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"})
 class Preload(NamedTuple):
     """The modules that a trainer may find imported already: ``modules`` in the parent, ``then`` after the fork.
 
-    If importing ``then`` fails after the fork, the trainer is started normally; this counts as a failure of the warm
+    If importing ``then`` fails after the fork, the trainer is started normally. This counts as a failure of the warm
     parent, not of the job's attempt.
     """
 

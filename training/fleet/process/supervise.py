@@ -45,8 +45,8 @@ LAUNCHER = Path(__file__).with_name("launcher.py")
 class CommandSpec:
     """The command to start: arguments (never a shell line), folder, the whole environment, and the file for its output.
 
-    ``end``: the file in which the launcher records how the trainer ended, so that a later worker can read it; an end
-    that the worker ordered is recorded only with exit status 0.
+    ``end``: the file in which the launcher records how the trainer ended, for a later worker. An end that the worker
+    ordered is recorded only with exit status 0.
     ``errors``: a file for its standard error, which otherwise goes to the output file. ``file_bytes``: no file that it
     writes may become larger (POSIX).
     ``preload``: if given, the Python program may be forked from a process that has imported these modules.

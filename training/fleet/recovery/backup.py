@@ -92,8 +92,8 @@ def content_path(folder: Path, sha256: str) -> Path:
 
 
 def have(fs: Fs, path: Path, sha256: str, read: Callable[[str], Iterable[bytes]], *, trust: bool) -> int | None:
-    """Make sure that a file has this content; return how many bytes were written (0 if it had the content already), or
-    None if ``read`` does not give that content.
+    """Make sure that a file has this content, and return how many bytes were written, 0 if it had the content already.
+    Return None if ``read`` does not give that content.
 
     With ``trust`` an existing file is not hashed.
     """

@@ -193,7 +193,7 @@ class TrainerAttempt:
 
     def found(self) -> t.Remains:
         """Return what an earlier session's trainer left: how it ended, if that was recorded, its last lines, and the
-        number of all its lines; nothing for an assignment with unsafe names."""
+        number of all its lines. For an assignment with unsafe names, return empty Remains."""
         try:
             folders = self._folders
         except BadSpecError:

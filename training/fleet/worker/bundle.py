@@ -59,8 +59,8 @@ def pack(
     """Pack this model's files in ``out_dir`` and ``reports_dir`` into the file ``target``.
 
     ``outputs`` names the files of a custom trainer; if empty, the checkpoint, its sidecar and the report are packed.
-    Raises BundleError when something is missing, invalid, too large or not what the checkpoint states, OSError when the
-    disk fails; then ``target`` stays as it was.
+    Raises BundleError when something is missing, invalid, too large or not what the checkpoint states, and OSError when
+    the disk fails. ``target`` then stays as it was.
     """
     if any(Path(name).name != name for name in outputs):
         raise BundleError(f"the outputs {', '.join(outputs)} lie outside the trainer's own folder")

@@ -281,9 +281,9 @@ class TrainerWorker:
 
     def _part_of(self, assignment: t.Assignment) -> dict[str, str]:
         """Check again that a trainer about to start fits on the host; return the environment variables that limit it to
-        its booking, none where there is no booking or the host runs one job at a time.
+        its booking.
 
-        Raises NoRoomError.
+        Where nothing was booked or the host runs one job at a time, there are none. Raises NoRoomError.
         """
         booked, state = t.booking_of(assignment), self._state
         if booked is None:
@@ -371,7 +371,7 @@ def doctor(options: Options) -> int:
 
 def deliver(options: Options, ref: str) -> int:
     """Send the stored bundle that ``ref`` names to the receiver again. Return 0 if it is accepted, 1 if it is refused
-    or cannot be read, 2 if ``ref`` does not name exactly one, 75 if the receiver is not reached."""
+    or cannot be read. Return 2 if ``ref`` does not name exactly one, 75 if the receiver is not reached."""
     aside = SetAside(options.aside)
     found = aside.named(ref)
     if len(found) != 1:

@@ -118,8 +118,8 @@ class Outbox:
     # ── when a worker starts ────────────────────────────────────────────────────────────────
 
     def recover(self) -> list[Backlog]:
-        """Load the undelivered output of earlier sessions, also lines not yet read from trainers' files; delete that of
-        the oldest attempts beyond the limits; return a Backlog for each attempt left, oldest first."""
+        """Load the undelivered output of earlier sessions, also lines not yet read from trainers' files; return a
+        Backlog for each attempt, oldest first. Output of the oldest attempts beyond the limits is deleted instead."""
         with self._lock:
             for path in sorted(self.folder.glob("*.jsonl")):  # an attempt's files in their order
                 self._take_up(path)

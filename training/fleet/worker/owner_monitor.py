@@ -47,7 +47,7 @@ class Lookout:
         """Order the thread to keep the machine from falling asleep, or to allow it; return at once.
 
         The thread gets the lock at once, but releases it only at the next observation, so that a job that follows at
-        once finds it still held: getting the lock starts a process, which may take longer than a job. If the system
+        once finds it still held. Getting the lock starts a process, which may take longer than a job. If the system
         refuses the lock, the next observation tries again.
         """
         self._wanted = on

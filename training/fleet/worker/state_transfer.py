@@ -63,10 +63,10 @@ class StateTransfer:
     # ── before ──────────────────────────────────────────────────────────────────────────────
 
     def fetch(self, order: Order) -> None:
-        """Fetch the state named in the assignment into the job's folder, unless the folder has that state, or has any
-        state and this host saved the named one. Errors other than Stopped are logged.
+        """Fetch the state named in the assignment into the job's folder, unless the folder has it. If this host saved
+        the named state, any state in the folder is enough.
 
-        Raises Stopped.
+        Raises Stopped; other errors are logged.
         """
         from training.fleet.client.push import FolderError
 

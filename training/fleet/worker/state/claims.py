@@ -28,8 +28,8 @@ HOPELESS = frozenset(
 
 
 def ask(transition: StateStep) -> None:
-    """Send a claim. Its request id is saved first, and stays the same until the claim brings a job or the receiver
-    refuses that id as superseded or cancelled."""
+    """Send a claim. Its request id is saved first. The id stays the same until the claim brings a job, or the receiver
+    refuses the id as superseded or cancelled."""
     if transition.state.request_id is None:
         number = transition.state.requests + 1
         request_id = f"{transition.state.session_id}-{number}"
@@ -77,8 +77,8 @@ def answered(transition: StateStep, answer: t.Event) -> None:
 
 
 def _no_job(transition: StateStep, reply: ClaimReply) -> None:
-    """Ask again at once if the receiver held the claim open for at least half of the time that the claim allowed, else
-    after a random pause."""
+    """Ask again at once if the receiver held the claim open for at least half of the allowed time, else after a random
+    pause."""
     transition.set(tries=0)
     reason = reply.reason or ""
     idle = re.sub(r"\d+", "", reason)

@@ -117,8 +117,8 @@ class Backlog:
 class Remains:
     """The remains on disk of the job that an earlier session held.
 
-    They are how its trainer ended (None if no record says so, because it was killed with its worker or on its order),
-    the number of lines it printed, and the last lines.
+    They are how its trainer ended, the number of lines it printed, and the last lines. No end is recorded (None) if the
+    trainer was killed together with its worker, or on its worker's order.
     """
 
     ended: Ended | None = None

@@ -35,7 +35,7 @@ def _repeat(transition: StateStep, answer: t.NotAnswered, text: str, first_s: fl
 
 def heartbeat(transition: StateStep, answer: t.NotAnswered, interval_s: float) -> None:
     """Set when to repeat an unanswered heartbeat: sooner than the usual ``interval_s``, while the lease may still be
-    saved, unless the receiver asked for a longer pause."""
+    saved. A longer pause that the receiver asked for is kept."""
     tries = transition.work.beat_tries + 1
     if transition.phase not in REPORTING or not answer.stranger:  # else the report says the same
         text = f"a heartbeat was not answered: {answer.detail}"
@@ -53,8 +53,8 @@ def pause_at(transition: StateStep) -> float | None:
 
 
 def stop_by(transition: StateStep) -> float | None:
-    """Return when patience with a stopping trainer ends: with its grace period, or earlier if the settings demand a
-    pause before the lease ends; after a kill, when it is given up. None without such a trainer."""
+    """Return when patience with a stopping trainer ends; None without such a trainer. It ends with the grace period, or
+    earlier if trainers must pause before the lease ends. After a kill, return when the trainer is given up."""
     by, unconfirmed_at = transition.work.stop_by, _unconfirmed_at(transition)
     if by is None or unconfirmed_at is None or transition.work.killed:
         return by
