@@ -1,11 +1,11 @@
 """``python -m training.trainer.adapt CKPT REFERENCE --out-dir DIR``: fit a model to a host that it has not seen.
 
 ``REFERENCE`` holds the host's ordinary work: a recording or a folder of them (``record --baseline``), or a processed
-data set with references. ``--data FOLDER`` names the data set that the model was trained on: then the model is trained
-again, with the first half of the new reference among the benign windows. The host then keeps the threshold that the
-earlier model computed from its whole reference, because a model scores its own training data too low. Without
-``--data`` the weights do not change, and only the host's level is set. The checkpoint in ``DIR`` names the earlier
-checkpoint and the reference.
+data set with references. With ``--data FOLDER``, the data set that the model was trained on, a supervised model is
+trained again, with the first half of the new reference among the benign windows. The host then keeps the threshold that
+the earlier model computed from its whole reference, because a model scores its own training data too low. Without
+``--data`` the weights do not change: only the host's level is set and, for a model that measures hosts from their
+references, its centre. The checkpoint in ``DIR`` names the earlier checkpoint and the reference.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def arguments_of(document: Json, names: argparse.Namespace) -> TrainerArgs:
 
 
 def read_added(model: OpenedModel, place: Path) -> Added:
-    """Read the reference windows at ``place``, on the channels of the model. Raises ``BadData`` without any.
+    """Read the reference windows at ``place``, on the channels of the model. Raises ``BadData`` if there are none.
 
     From a processed data set, the references of hosts that the model was trained on are left out.
     """
@@ -109,7 +109,8 @@ def _recorded(place: Path, schema: FeatureSchema) -> Any:
 def hosts_of(model: OpenedModel, added: Added, levels: HostLevels | None = None) -> HostThresholds:
     """Compute the thresholds that the model gives the added hosts, before it learns from their references.
 
-    Prints doubts about references. Raises ``BadData``, also for references that the model was trained on.
+    Prints doubts about references. Raises ``BadData`` if the model has no rule for references, or if a reference is too
+    short or one that the model was trained on.
     """
     rule = rule_for_hosts(model.document)
     if rule is None:
@@ -129,7 +130,10 @@ def hosts_of(model: OpenedModel, added: Added, levels: HostLevels | None = None)
 
 
 def set_level(model: OpenedModel, added: Added, out_dir: Path) -> Path:
-    """Write a checkpoint with the added hosts' levels and unchanged weights; return its path. Raises ``BadData``."""
+    """Write a checkpoint with unchanged weights and the added hosts' levels; return its path. Raises ``BadData``.
+
+    For a model that measures hosts from their references, it also has the added hosts' centres.
+    """
     document, levels, fitted = dict(model.document), None, settled(model.fitted, added.inputs)
     if document["levels"] is not None:
         added.require(FEWEST, "a level")

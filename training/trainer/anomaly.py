@@ -52,7 +52,7 @@ class Centres:
         return cls(_mean(benign, np.zeros(benign.shape[1])), {})
 
     def settled(self, references: AnyArray, host: Names) -> Centres:
-        """Return these centres with those of the hosts of reference windows (M, D) added."""
+        """Return a copy that also has the centres of the hosts of these ``references``, windows (M, D)."""
         own = dict(self.own)
         for name in sorted(set(host.tolist())):
             mine = references[host == name]
@@ -75,7 +75,7 @@ def _mean(values: AnyArray, otherwise: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """The distance to the nearest benign windows after whitening, which makes usual variation count little.
+    """Computes distances to the nearest benign windows after whitening, so that usual variation counts little.
 
     Rows must already be relative to their hosts' centres; absent values (NaN) count as the centre's. Neighbours are
     searched in single precision, and their distances computed in double precision.
@@ -119,7 +119,7 @@ class Neighbours:
         return np.concatenate(found) if found else np.zeros(rows.shape)
 
     def _near(self, rows: Floats) -> Iterator[tuple[Floats, Floats]]:
-        """Yield, block by block, the gaps (b, k, D) to the nearest neighbours, before and after whitening."""
+        """Yield, block by block, the gaps (b, k, D) to the k nearest benign windows, before and after whitening."""
         white = self.benign @ self.whiten
         norms = np.square(white).sum(axis=1)
         exact = white.astype(np.float64)
@@ -141,8 +141,8 @@ def _standard(rows: Floats, gain: Floats) -> Floats:
 class Surprise(NamedTuple):
     """Converts scores (n,) to -log p, with p the share of benign calibration windows at least as strange.
 
-    Inside the calibration windows p is the conformal (1 + rank) / (n + 1). Beyond the rarest tenth p falls
-    exponentially at the rate seen there, so that very unusual windows still differ where ranks alone would be equal.
+    Up to where the rarest tenth of the n calibration windows begins, p is (1 + windows at least as strange) / (n + 1).
+    From there on p falls exponentially, at the rate of that tenth, so that very unusual windows still differ.
     """
 
     ladder: Floats  # (m,) ascending benign scores
@@ -206,8 +206,8 @@ class Surprises:
     def fit(cls, benign: Sided, judged: Sided, ordinary: Sided, *, neighbours: int) -> Surprises:
         """Learn distances from ``benign`` windows, and from ``judged`` ones, benign too, how rare a distance is.
 
-        ``ordinary`` are windows of hosts' references: centres come from them. Those of training hosts may also be among
-        ``benign``.
+        ``ordinary`` are windows of hosts' references: the fit measures these hosts from them, but the result keeps no
+        host's centre. Reference windows of training hosts may also be among ``benign``.
         """
         views = {name: FittedView.fit(benign, judged, ordinary, name, neighbours) for name in benign.tables}
         return cls(views)
@@ -263,7 +263,7 @@ class Surprises:
 
     @classmethod
     def load(cls, names: Sequence[str], arrays: Mapping[str, AnyArray]) -> Surprises:
-        """Rebuild the object from the arrays that ``arrays`` returned; hosts have no centres."""
+        """Rebuild the views ``names`` from what the method ``arrays`` returned; hosts have no centres."""
 
         def view(name: str) -> FittedView:
             def own(key: str) -> AnyArray:
@@ -279,10 +279,10 @@ class Surprises:
 
 
 def shares_of(names: Sequence[str], lead: float = 0.0) -> dict[str, float]:
-    """Return each view's share of the score, 1 in all: the first of ``names`` gets the ``lead`` (0 to 1), the rest is
-    divided equally.
+    """Return each view's share of the score, 1 in all: the first of ``names`` gets ``lead`` (0 to 1), and what is left
+    is divided equally among all of them.
 
-    The first view, the channel means, shares in that rest: with a lead of one half it counts for more than half.
+    So with a lead of one half the first view, the channel means, counts for more than half.
     """
     return {name: (1 - lead) / len(names) + (lead if place == 0 else 0.0) for place, name in enumerate(names)}
 

@@ -1,9 +1,9 @@
 """Plain methods that every model must beat, on the same features, split and threshold rule.
 
-They get all that a model gets: training references, validation windows once these have made their choice, and each
-host's level. Their rule of incidents is chosen on their own scores of the calibration windows. Anomaly methods also get
-features relative to the mean of the host's own reference. They are deterministic single runs of scikit-learn on limited
-numbers of rows.
+They get all that a model gets: the references used for training, each host's level and, once the validation windows
+have chosen the settings, these windows for another fit. Each method's incident rule is chosen by its own scores of the
+calibration windows. Anomaly methods get features relative to the mean of the host's own reference. Each method is one
+deterministic run of scikit-learn on a limited number of rows.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ def run_baselines(
 
     Return for each name {kind: supervised | anomaly, windows (judged), auroc, auprc, tpr, fpr, …: {value, ci95}}, or
     {kind, note} with a sentence if the method failed. ``rule`` is the rule for hosts' thresholds, null without
-    references. ``incidents`` are the figures of incidents under the rule that its calibration side chose. They are null
-    without a threshold, or if windows were thinned, so that they are not consecutive. ``gap`` is the method's AUROC
-    minus the model's on the same draws of episodes, if the two can be compared.
+    references. ``incidents`` are the figures of incidents under the rule chosen by the method's own calibration scores.
+    They are null without a threshold, or if windows were thinned, so that they are not consecutive. ``gap`` is the
+    method's AUROC minus the model's on the same draws of episodes; it is missing if the two cannot be compared.
     """
     split = windows.split
     answers = plain_answers(windows, own, test=test, cal=cal, classes=classes, seed=seed)
@@ -190,11 +190,10 @@ Score = Callable[[Floats], Floats]  # from features
 
 
 def _logistic_regression(train: Side, val: Side, fit: Side, classes: int, seed: int) -> Callable[[Floats], Floats]:
-    """Choose features and regularisation on the validation side, refit on both sides; return a function to
-    probabilities.
+    """Choose the form of the features and the regularisation on the validation side, then fit again on both sides.
 
-    Features are plain or quantile-normal. The function takes features (n, F) and returns the probabilities of all
-    classes (n, K).
+    Features are used as they are, or mapped to a normal distribution by quantiles. Return a function that takes
+    features (n, F) and returns the probabilities of all classes (n, K).
     """
     quantiles = QuantileTransformer(
         n_quantiles=min(200, len(train[0])), output_distribution="normal", subsample=None, random_state=seed

@@ -1,10 +1,10 @@
 """Report "this host has changed since 13:40": apply the rule of `training.trainer.shift_test` to a growing record.
 
 A host's windows come in one by one. About a minute of them makes a *stretch*, which keeps the means of their measures.
-The record of stretches is tested at some of them, ever more rarely as it grows. The n-th test uses the error rate
-divided by n (n + 1). So over all tests at most one unchanged host in a hundred is reported as changed. A reported
-change stays until a person confirms it or brings a new reference. A `Record` never affects a score, a threshold or an
-incident.
+The record of stretches is tested after some stretches, ever more rarely as the record grows. The n-th test uses the
+error rate divided by n (n + 1). So over all tests at most one unchanged host in a hundred is reported as changed. A
+reported change stays until a person confirms it or brings a new reference. A `Record` never affects a score, a
+threshold or an incident.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class Moved:
 
 
 def in_words(moved: Sequence[Moved]) -> str:
-    """Describe the first ``SHOWN`` channels, and count the others: ``forks 0.21 → 3.4; spread of load_1m 0.4 → 1.1 and
-    2 more``."""
+    """Describe the first ``SHOWN`` channels, such as ``forks 0.21 → 3.4; spread of load_1m 0.4 → 1.1``; count the
+    others."""
     more = f" and {len(moved) - SHOWN} more" if len(moved) > SHOWN else ""
     return "; ".join(map(str, moved[:SHOWN])) + more
 
@@ -69,7 +69,7 @@ def in_words(moved: Sequence[Moved]) -> str:
 def when(seconds: float | None, start: int | None) -> str:
     """Format a moment for a person: in UTC for seconds since 1970, else as the data's own seconds.
 
-    If ``seconds`` is None, the number of the window ``start`` is given instead.
+    If ``seconds`` is None, return a phrase with the number of the window ``start``; the phrase counts from 1.
     """
     if seconds is None:
         return f"its window {(start or 0) + 1}"
@@ -146,8 +146,8 @@ class OpenStretch:
 
 @dataclass(frozen=True, slots=True)
 class ToldChange:
-    """A reported change: ``at`` is the end of the record when it was reported, ``window`` the number of the change's
-    first window.
+    """A reported change: ``at`` is the end of the host's last window when the change was reported, ``window`` the
+    number of the change's first window.
 
     ``window`` counts the host's windows from 0; it is 0 if the host differs from its reference from the beginning.
     """
@@ -193,9 +193,10 @@ class Record:
         return self.grow(piece, began, values, measures.windows) and self._look(ended, measures)
 
     def grow(self, piece: str, began: float | None, values: Values, windows: int) -> bool:
-        """Add the next window's measures (M,) to the open stretch; return True if a stretch is completed.
+        """Add the next window's measures (M,) to the open stretch; return True if a stretch was completed.
 
-        A stretch is complete with ``windows`` windows, or if the recording ends.
+        A stretch is complete with ``windows`` windows. If another recording ``piece`` begins, ``end`` decides first
+        whether the open stretch is kept as it is.
         """
         closed = False
         if piece != self.piece:
@@ -271,7 +272,7 @@ class Record:
         return shift_test.StretchSeries(usual, self.means(measures), pieces)
 
     def moved(self, found: Sequence[shift_test.Shift], measures: Measures) -> tuple[Moved, ...]:
-        """Return one change for each channel: that of its surest measure among these shifts, in their order."""
+        """Return for each channel that shifted the change of its surest measure; ``found`` begins with the surest."""
         first: dict[str, Moved] = {}
         for one in found:
             moved = measures.moved(one, self.stretches[one.start].began)

@@ -47,10 +47,10 @@ FIXED = (-0.8, 0.8, 0.4)  # weights where none can be chosen; see `Weights`
 @dataclass(frozen=True, slots=True)
 class Weights:
     """The weights of both parts: the log odds of an alarm are ``start`` + ``odds`` · log odds + ``surprise`` ·
-    surprise.
+    surprise, both compressed by `_bounded`.
 
-    ``odds`` and ``surprise`` are never below 0. They were chosen by the data set's windows ``rows``; ``why`` is a
-    sentence for the report.
+    ``odds`` and ``surprise`` are never below 0. ``rows`` are the data set's windows that chose the weights, none for
+    fixed weights; ``why`` has sentences for the report.
     """
 
     start: float
@@ -88,7 +88,8 @@ def choose(odds: Floats, surprise: Floats, alarming: Bools, weight: Floats) -> t
     """Fit ``start``, ``odds`` and ``surprise`` of `Weights` by a weighted logistic regression; return them and the
     loss.
 
-    All arrays are (n,). A higher log odds or surprise of a part never lowers the log odds of an alarm.
+    All arrays are (n,). A higher log odds or surprise of a part never lowers the log odds of an alarm. If neither part
+    separates the windows, the weights are ``FIXED``.
     """
     both = np.stack((np.ones_like(odds), _bounded(odds), _bounded(surprise)), axis=1)
     sign = np.where(alarming, 1.0, -1.0)
@@ -262,7 +263,10 @@ class Parts:
         return self._stages.run(name, train)
 
     def answer(self, name: str, ask: Callable[[Keeper], Floats]) -> Floats | None:
-        """Return a fold's scores (n,), stored or computed; None if the fold had too little to learn from."""
+        """Return the scores that ``ask`` computes after a fold's training, or their stored copy, as one flat array.
+
+        None if the fold's training failed, for example with too little to learn from.
+        """
 
         def made(keeper: Keeper) -> bytes | None:
             try:

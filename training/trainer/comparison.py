@@ -37,10 +37,10 @@ def compare(
     meaning.
 
     For two models also their ``gap``, and ``gaps`` in caught windows (tpr) and false alarms (fpr) at their thresholds;
-    null if one has no threshold. For more models their ``standings`` on the common test: each has ``p`` (Holm),
-    ``tied`` with the first and ``wins``. ``optimism`` says how much too high the first one's value is because it was
-    chosen here. All must have been trained on the data judged; ``other_data`` allows other data, and leaves out windows
-    that a model has seen. ``paths`` of the checkpoints distinguish models of equal names.
+    ``gaps`` are null if one has no threshold. For more models each one also has ``p`` (Holm), ``tied`` with the first
+    and ``wins``, and ``standings`` has the ``first`` and its ``optimism`` (see `Standings`). All must have been trained
+    on the data judged; ``other_data`` allows other data, and leaves out recordings that a model has learnt from.
+    ``paths`` of the checkpoints distinguish models of equal names.
     """
     (rows, left_out, unknown), classes = _unseen_rows(models, other_data=other_data), models[0].classes
     if any(one.document["label_map"] != models[0].document["label_map"] or one.classes != classes for one in models):
@@ -117,7 +117,7 @@ def names_of(models: Sequence[Judged], paths: Sequence[Path]) -> list[str]:
 
 
 def _same_channels(models: Sequence[Judged]) -> bool:
-    """Tell whether the modes see the same channels: the data set has none for ``oracle`` alone."""
+    """Tell whether the models have different modes, but the data set has no channel for ``oracle`` alone."""
     return len({one.document["mode"] for one in models}) > 1 and all(one.inputs.hides_nothing for one in models)
 
 
@@ -137,7 +137,7 @@ def _unseen_rows(models: Sequence[Judged], *, other_data: bool) -> JudgedOn:
 
 
 def _shared_test(models: Sequence[Judged]) -> Ints:
-    """Return the test side that all models share, on the data set that all were trained on."""
+    """Return the test side that all models share, on the data set that all were trained on. Raises ``BadData``."""
     splits = [split_again(one) for one in models]
     for one, split in zip(models, splits, strict=True):
         if split.fingerprint != one.document["split"]["fingerprint"]:
@@ -154,7 +154,10 @@ def _shared_test(models: Sequence[Judged]) -> Ints:
 
 
 def _unseen_by_content(models: Sequence[Judged]) -> JudgedOn:
-    """Return the windows of recordings that no model used for training, stopping or calibration, on any data."""
+    """Return the windows of recordings that no model used for training, stopping or calibration, on any data.
+
+    Return also how many windows were left out, and the names of models of which that is unknown. Raises ``BadData``.
+    """
     recording = models[0].inputs.rows.recording
     used, unknown = np.zeros(recording.size, dtype=bool), []
     for one in models:
@@ -254,8 +257,8 @@ def paired_rates(
     """Compute the alarm rates of ``a`` minus those of ``b`` on the same windows: ``tpr`` and ``fpr``, each {value,
     ci95}.
 
-    Both are None if ``a`` or ``b`` is None. Resampled like `paired_gap`: with the same episodes for both. If all
-    resamples give the same difference and it is not 0, the interval is the widest that so few episodes allow.
+    Both are None if ``a`` or ``b`` is None. Each resample draws the same episodes for both, as in `paired_gap`. If all
+    resamples give the same difference and it is not 0, see `percentile_interval` for the interval.
     """
     if a is None or b is None:
         return {"tpr": None, "fpr": None}
@@ -285,7 +288,7 @@ class Standings(NamedTuple):
     first itself. ``wins`` (M,) are the shares of resamples in which each has the highest value. ``optimism`` is the
     average amount by which the highest value of a resample exceeds the same model's value on the whole test. The first
     one's value is about so much too high, because it was chosen here. ``wins`` and ``optimism`` are None without
-    resamples.
+    resamples, or with fewer than two episodes; all are then tied.
     """
 
     first: int

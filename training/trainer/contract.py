@@ -191,7 +191,10 @@ def perform(
     clock: Clock | None = None,
     stop: Stop | None = None,
 ) -> int:
-    """Call ``work``, and return the exit code for its outcome; after a failure also write one sentence to ``err``."""
+    """Call ``work``, and return the exit code for its outcome; unless it is done also write one sentence to ``err``.
+
+    A bug's traceback is written before its sentence.
+    """
     out, err = out or sys.stdout, err or sys.stderr
     progress = Progress(out, clock or SystemClock())
     if stop is not None:

@@ -64,7 +64,7 @@ class Drift:
     nothing changed, or if ``enough_to_tell`` is False. ``reference_needed`` is the number of reference stretches with
     which a change of all the host's stretches could be detected; None if no number is enough. ``start`` is the row,
     among the host's in time order, at which the surest change begins. The shares of alarms are None where the model has
-    no threshold, or nothing changed.
+    no threshold, or nothing changed; ``alarms_before`` also where no window is before the change.
     """
 
     host: str

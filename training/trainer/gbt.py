@@ -160,7 +160,7 @@ class Gbt:
 
 
 class BoostingState(msgspec.Struct):
-    """The state of a boosting in progress: the booster after its last ``STRETCH`` rounds, and the losses so far."""
+    """The state of a boosting in progress: the booster after its last full ``STRETCH``, and the losses up to there."""
 
     model: bytes | None = None
     history: History = []
@@ -256,7 +256,7 @@ class Bins:
     def judge(self, rows: Ints, linear: Linear | None, train: Binned) -> Binned:
         """Return the windows ``rows``, which decide when to stop, starting from the margins of ``linear``.
 
-        If they do not fit into memory, they are put into the bins of ``train``.
+        If they do not fit into memory, they are stored in files, in bins with the edges of those of ``train``.
         """
         task, y = self._task, self._task.y[rows]
         if self._holds(HELD_TWICE * rows.size):
@@ -308,8 +308,8 @@ class Bins:
 def bytes_of_page(windows: int, features: int, bins: int) -> int:
     """Return the bytes of a page in XGBoost's files, as measured with version 3.2.
 
-    Each bin is stored twice, by rows and by columns, with a bit that says if it is missing; each window has its place,
-    each page the edges of all bins, and a little more.
+    The bin of each value is stored twice, by rows and by columns, with a bit that says if the value is missing. Each
+    window also has its place, and each page the edges of all bins, and a little more.
     """
     cells = windows * features
     own = 2 * cells * (1 if bins <= BINS_A_BYTE else 2) + cells // 8 + 8 * windows
@@ -337,7 +337,7 @@ class Pages(xgboost.DataIter):
         files: Path,
         page_bytes: int,
     ) -> None:
-        """``y`` are the classes of the windows at ``rows`` of ``X``, ``weights`` those of the classes."""
+        """Take the windows at ``rows`` of ``X``, with their classes ``y``; ``weights`` has one for each class."""
         super().__init__(cache_prefix=str(files))
         self._X, self._rows, self._y, self._weights = X, rows, y, weights
         self._step, self._at = step, 0

@@ -1,9 +1,9 @@
 """Incidents: join a host's alarming windows, so that a person is called once and not for each window.
 
 A window *alarms* when its score exceeds its threshold; ``margin`` is score minus threshold. Consecutive windows of a
-recording, without a gap, are a *run*. An alarming window raises an incident when enough of the last windows of its run
-alarm, or when their mean margin is above zero. The incident stays open, and no further call is made, until a window
-begins ``quiet_s`` or more after the last alarming one ended.
+recording, without a gap, are a *run*. An alarming window raises an incident when, as the rule says, enough of the last
+windows of its run alarm, or their mean margin is above zero. The incident stays open, and no further call is made,
+until a window begins ``quiet_s`` or more after the last alarming one ended.
 
 ``step`` takes a window at a time, ``find`` all of them at once; both give the same incidents wherever the stream is
 cut. Pure.
@@ -83,7 +83,7 @@ def usual(stride_s: float) -> JoinRule:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A scored window of one run."""
+    """A scored window of a stream: its times, and its score minus the threshold."""
 
     t_start: float
     t_end: float
@@ -114,7 +114,7 @@ class StreamState:
 
 
 class StreamStep(NamedTuple):
-    """The result of a window: the new state, the incident that ended before it, and the incident that it raised."""
+    """The result of a step: the new state, the incident that ended before the window, and the one that it raised."""
 
     state: StreamState
     over: Incident | None = None
@@ -203,8 +203,8 @@ class FoundIncidents(NamedTuple):
 def find(rule: JoinRule, runs: Runs, margin: Floats) -> FoundIncidents:
     """Find all incidents; ``margin`` (N,) is in the order of ``runs``.
 
-    Alarming windows less than ``quiet_s`` apart are one group, and each group raises one incident at most: at its first
-    window at which the rule is met.
+    Alarming windows of a stream less than ``quiet_s`` apart are one group, and each group raises one incident at most:
+    at its first alarming window at which the rule is met.
     """
     alarming = np.flatnonzero(margin > 0)
     if not alarming.size:

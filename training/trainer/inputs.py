@@ -187,7 +187,7 @@ def split_inputs(
 ) -> Split:
     """Split the windows into four sides, the same for equal data and arguments. Raises ``BadData``.
 
-    Each recording is on one side only, and so are recordings that share samples.
+    Each recording is on one side only; recordings that share samples are on the same side.
     """
     if inputs.kinship.strangers is not None:
         raise BadData(of_two_hosts(inputs.kinship.strangers))

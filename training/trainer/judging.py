@@ -185,8 +185,10 @@ def judged_by(
 def _references(
     document: Json, fitted: Fitted, inputs: Inputs, *, anomalies: bool
 ) -> tuple[ReferenceScores, HostLevels | None]:
-    """Score the reference windows that the model has not trained on; return the scores, and the levels of anomaly
-    scores."""
+    """Score the reference windows that the model has not trained on; return the scores, and the hosts' levels.
+
+    Anomaly scores are relative to these levels; for probabilities the levels are None.
+    """
     raw, recorded = references_of(fitted, inputs, fresh_references(document, inputs)), document["levels"]
     levels = None
     if anomalies and recorded is not None:
@@ -195,7 +197,7 @@ def _references(
 
 
 def rule_for_hosts(document: Json) -> HostThresholds | None:
-    """Return the rule by which references change a model's threshold; None for a model without one."""
+    """Return the rule by which references change a model's threshold; None for a model without such a rule."""
     threshold = document["threshold"]
     if threshold is None or threshold["threshold"] is None or threshold["hosts"] is None:
         return None
@@ -217,8 +219,8 @@ def why_of(judged: Judged, one: Called, reasons: Reasons) -> str | None:
 def sides(judged: Judged) -> Names | None:
     """Return (N,) the side that each window was on when the model was trained; None if the checkpoint cannot tell.
 
-    For the data set that the model was trained on, the split gives the exact side; for another one, the windows'
-    content is compared.
+    For the data set that the model was trained on, its split gives the exact side if it can be repeated; otherwise the
+    windows' content is compared.
     """
     inputs = judged.inputs
     if same_data(judged.document, inputs):

@@ -1,7 +1,7 @@
 """Train again without one behaviour at a time: decide which behaviours, and store the scores of those left out.
 
-Families that train in seconds do so for every report, the others only with the recipe ``behaviour``. All these
-trainings belong to one run: they stop and resume together, and are part of its run key.
+Families that train in seconds do so for every report, unless the windows are too many; the others only with the recipe
+``behaviour``. All these trainings belong to one run: they stop and resume together, and have one run key.
 """
 
 from __future__ import annotations

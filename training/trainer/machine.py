@@ -120,7 +120,10 @@ def versions(names: Iterable[str]) -> dict[str, str]:
 
 
 def cpu(*, torch_too: bool) -> JsonDict:
-    """Return the instruction sets that the numerical libraries chose; others round differently."""
+    """Return the type of machine, and the BLAS libraries with their instruction sets, because others round differently.
+
+    With ``torch_too`` also the instruction set that torch chose.
+    """
     from threadpoolctl import threadpool_info  # type: ignore[import-untyped]
 
     blas = {
@@ -153,7 +156,7 @@ def pick_device(wanted: str, *, prefers_cuda: bool) -> str:
 
 
 def device_name(device: str) -> str:
-    """Return the device as the run key names it: the model of the GPU, and the versions that select its kernels."""
+    """Return the device as the run key names it: ``cpu``, or the GPU's model with the versions that select kernels."""
     if device == "cpu":
         return "cpu"
     import torch

@@ -1,8 +1,8 @@
 """Pre-training without labels: hide channels of a window, and predict them from the others.
 
 A channel is hidden for the whole window. Hiding patches in time was tried first. Smooth telemetry can be predicted from
-the samples just before and after, without regard to what the host is doing, and the error was no better than chance.
-How channels depend on each other changes with the behaviour.
+the samples just before and after, whatever the host is doing, and that error ranked windows no better than chance. How
+channels depend on each other changes with the behaviour.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PASSES = 4  # each channel is hidden in exactly one of them
 
 
 class MaskedModel(nn.Module):
-    """An encoder of the visible part of a window, and a linear reconstruction of the hidden patches.
+    """Encodes the visible part of a window, and reconstructs the hidden part from that code by a linear layer.
 
     If there is only one channel, patches of it are hidden instead. An absent channel is always hidden, and no loss is
     computed for it.
@@ -48,10 +48,10 @@ class MaskedModel(nn.Module):
         return (self._residuals(x, unseen, there) ** 2 * asked).sum() / asked.sum().clamp_min(1)
 
     def once_each(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mean and mean square (B, C) of each channel's residuals, when every part is predicted once from the
-        others.
+        """Return mean and mean square (B, C) of each channel's residuals, when every part is predicted once.
 
-        For an absent channel they are 0 and NaN.
+        Each pass hides a share of the parts and predicts them from the rest. For an absent channel mean and mean square
+        are 0 and NaN.
         """
         x, there = known(x)
         passes = min(PASSES, self.parts)
@@ -64,7 +64,7 @@ class MaskedModel(nn.Module):
         return residuals.mean(dim=-1), torch.where(there[..., 0], errors, torch.nan)
 
     def embed(self, x: Tensor) -> Tensor:
-        """Return (B, 2D): mean and spread of the tokens."""
+        """Return (B, 2D): mean and spread of the tokens of windows of which no part is hidden."""
         x, there = known(x)
         tokens = self.encoder(torch.cat((x, (~there).to(x.dtype)), dim=1))
         middle = tokens.mean(dim=1, keepdim=True)

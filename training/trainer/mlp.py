@@ -1,8 +1,8 @@
 """``mlp``: several small networks on window features, trained side by side and averaged.
 
-One such network on a thousand windows depends on its seed as much as on the data; the mean of eight depends less on it,
-and they cost one batched product. Each also connects input and output directly, so that it starts as a linear model;
-training stops when the validation windows gain no more.
+One such network on a thousand windows depends on its seed as much as on the data. The mean of eight depends less on the
+seed, and a layer of all eight costs one batched product. Each also connects input and output by a linear layer, whose
+weights start at 0. Training stops when the loss on the validation windows falls no more.
 """
 
 from __future__ import annotations

@@ -19,10 +19,10 @@ from training.trainer.contract import BadData
 
 @dataclass(frozen=True, slots=True)
 class OwnReferences:
-    """A host's own references: its resting levels (see `training.data.normalise`), and the windows (M) of these
+    """A host's own references: its resting levels (see `training.data.normalise`), and the windows (M) of its reference
     recordings.
 
-    ``windows`` is None if there are none.
+    ``windows`` is None if there are no windows.
     """
 
     references: normalise.NormalReferences
@@ -32,7 +32,7 @@ class OwnReferences:
 def own_references(paths: Sequence[str], host: str, view: str, schema: FeatureSchema) -> OwnReferences:
     """Read the reference recordings of ``host`` at ``paths``, files or folders. Raises ``BadData``.
 
-    A model that measures hosts from their references needs some; other models must be given none.
+    A model that measures hosts from their references needs a path at least; another model must be given none.
     """
     chosen = choose_channels((), schema)
     wanted = schema.normaliser.get("type") == normalise.RULE["type"]

@@ -180,7 +180,7 @@ class Reasons:
     alarms: int  # as many there were; more than n where not all were explained
 
     def named(self, share: Floats, most: int = SHOWN) -> list[tuple[str, float]]:
-        """Return the channels with the largest of the shares (C,), and their shares."""
+        """Return the channels with the largest of the shares (C,), and their shares; those of share 0 are left out."""
         return named(self.channels, share, most)
 
     def mean(self, rows: Ints) -> Floats | None:

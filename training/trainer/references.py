@@ -35,8 +35,8 @@ class Parted(NamedTuple):
 def part(inputs: Inputs, split: Split, *, also: Collection[str] = ()) -> Parted:
     """Divide the references of training hosts, and of the hosts ``also``, into the two halves.
 
-    No reference trains unless exactly one class is benign, or where the second half would have too few windows for a
-    level.
+    References train only if exactly one class is benign, and a host's reference only if its second half has enough
+    windows for a level. All other reference windows set levels.
     """
     host = inputs.reference_host
     trains: list[int] = []

@@ -5,9 +5,10 @@ anything else is refused before the weights are loaded. Each window gets its sco
 the model has classes, and whether it raises an alarm. It also gets the side it was on when the model was trained
 (``new``: on none). Remarks on the scores go to standard error, with a summary: windows, alarms, incidents, missing
 channels and their cost, and whether to believe the scores. ``--incidents`` writes the incidents to a file,
-``--explain`` adds the channels that carried each alarm. With ``--state FILE`` recordings may be scored in pieces: an
-incident that is open at the end of one piece continues in the next, and windows that were scored before are ignored. A
-changed host is reported until ``--confirm-change`` or a new reference; alarms are not suppressed meanwhile.
+``--explain`` adds the channels and seconds that carried each alarm. With ``--state FILE`` recordings may be scored in
+pieces: an incident that is open at the end of one piece continues in the next, and windows that were scored before
+change no incident. A changed host is reported until ``--confirm-change`` or a new reference; alarms are not suppressed
+meanwhile.
 """
 
 from __future__ import annotations

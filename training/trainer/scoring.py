@@ -132,7 +132,7 @@ def follow(judged: Judged, state: Path | None = None, confirm: Sequence[str] = (
     new = np.zeros(len(rows), dtype=bool)
 
     def windows() -> Iterator[tuple[str, str, Window]]:
-        """Yield the windows, each marked if it is new when its turn comes."""
+        """Yield (stream, host, window) in time order; mark in ``new`` each window that its stream does not know yet."""
         for here in spans(runs.order, step=WIDE_ROWS):
             of = runs.order[here]
             host, episode = rows.host[of].tolist(), rows.episode[of].tolist()
@@ -192,8 +192,8 @@ def incident_table(judged: Judged, found: Sequence[Called], reasons: Reasons | N
 
 
 def remarks(judged: Judged, side: Names | None) -> list[str]:
-    """Return remarks for a reader of the scores: which windows are no test of the model, and how unlike its training
-    data they are."""
+    """Return remarks for a reader of the scores: which windows test the model, how many are unlike its training data,
+    and what rates and references are unknown."""
     if side is None:
         first = f"Which of these windows {judged.name} has seen is not known: {TOO_MANY}."
     else:

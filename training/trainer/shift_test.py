@@ -54,12 +54,12 @@ class StretchSeries:
 
     @property
     def measures(self) -> int:
-        """The number of measures that at least one stretch has."""
+        """The number of measures that at least one stretch of ``values`` has."""
         return int(np.isfinite(self.values).any(axis=0).sum())
 
 
 class Shift(NamedTuple):
-    """A measure that shifted at stretch ``start`` of the series, from the median ``before`` to the median ``after``."""
+    """A measure that shifted at stretch ``start`` of ``values``, from the median ``before`` to the median ``after``."""
 
     measure: int
     start: int

@@ -42,7 +42,7 @@ SURPRISES = "surprises."  # begins their arrays' names in the sidecar
 
 
 class ViewMaker(nn.Module):
-    """Computes the views of windows: it normalises them, and applies the network if a view needs it."""
+    """Computes the views of windows, by a network too if a view needs it; callers first apply its ``normalise``."""
 
     def __init__(
         self, channels: int, samples: int, features: int, hyper: Mapping[str, Value], *, network: bool = True
@@ -53,10 +53,9 @@ class ViewMaker(nn.Module):
         self.body = MaskedModel(channels, samples, hyper) if network else None
 
     def tables(self, x: Tensor, features: Tensor, names: Sequence[str]) -> dict[str, Floats32]:
-        """Compute the named views of normalised windows ``x`` (n, C, T); absent values are NaN, except in the
-        embedding.
+        """Compute the views ``names`` of normalised windows ``x`` (n, C, T) and their unscaled ``features`` (n, F).
 
-        The network runs only if one of its views is named.
+        Absent values are NaN, except in the embedding. The network runs only if one of its views is named.
         """
         with torch.no_grad():
             means = x.mean(dim=-1)
@@ -113,7 +112,7 @@ class Anomaly:
         return weighed(self.shares, dict(zip(self.shares, surprises.T, strict=True)))
 
     def led(self, lead: float) -> Anomaly:
-        """Return a copy that gives its first view this lead (see `anomaly.shares_of`)."""
+        """Return a copy that gives its first view the ``lead`` (see `anomaly.shares_of`), the others equal shares."""
         shares = shares_of(tuple(self.shares), lead)
         first, share = next(iter(shares.items()))
         why = f"no label is asked: the mean of all views, {first} with {share:.0%} of it" if lead else None
@@ -188,7 +187,7 @@ def fit(task: Task) -> Anomaly:
 def fit_views(task: Task, views: Sequence[str], *, by_labels: bool = True) -> Anomaly:
     """Fit like ``fit``, but only these views; the network trains only if one of them needs it.
 
-    Without ``by_labels`` the score is the mean of all of them, and labels only keep malicious windows out. Raises
+    Without ``by_labels`` the score is the mean of all these views, and labels only keep malicious windows out. Raises
     ``BadData`` where there are too few benign windows.
     """
     if not task.is_benign.any():
@@ -277,7 +276,7 @@ def _pretrain(task: Task, detector: ViewMaker, learn: Ints, judge: Ints, device:
 
 
 def mean_error(errors: Tensor) -> Tensor:
-    """Return (n,) each window's mean over its channels (n, C), without absent ones."""
+    """Return (n,) the mean of each window's ``errors`` (n, C) over its channels, without absent ones."""
     return errors.nanmean(dim=1) if errors.isnan().any() else errors.mean(dim=1)
 
 

@@ -89,8 +89,10 @@ class StateFile:
         return f"a run that was interrupted here cannot resume: {named or 'something'} changed since"
 
     def _unlike(self, header: _Header) -> set[str]:
-        """Return the names of the facts in which another run's state differs from this run; one empty name if they are
-        unknown."""
+        """Return the names of the facts, except the ``PROCESSOR`` facts, in which a stored state differs from this run.
+
+        The set holds one empty name if the facts of the stored state are unknown.
+        """
         if header.run_key == self._run_key:
             return set()
         theirs, names = header.facts, {*header.facts, *self._facts}

@@ -44,7 +44,7 @@ class Undelivered(TypedDict):
 class Streams:
     """The states of streams by name, for one checkpoint and rule, and the records of hosts.
 
-    ``undelivered``: calls that no hook has delivered yet.
+    ``undelivered`` has the calls that a hook has not delivered yet.
     """
 
     checkpoint: str  # its digest
@@ -77,7 +77,7 @@ class Streams:
         return record.told
 
     def feed(self, stream: str, window: Window) -> StreamStep:
-        """Process the next window of a stream."""
+        """Process the next window of a stream; beyond ``MOST_STREAMS`` drop the state of the stream fed longest ago."""
         found = step(self.rule, self.states.pop(stream, StreamState()), window)
         self.states[stream] = found.state
         if len(self.states) > MOST_STREAMS:
@@ -170,9 +170,9 @@ def note_of(state: Path) -> Path:
 
 
 def leave_note(state: Path, streams: Streams, host: str) -> ToldChange:
-    """Write a note that confirms the reported change of ``host`` in the file ``state``. Raises ``BadArguments``.
+    """Write a note beside the file ``state``: it confirms the change of ``host`` reported there.
 
-    ``streams`` must be new and of the same model; return the change.
+    ``streams`` must be new and of the same model. Return the change. Raises ``BadArguments`` if there is none.
     """
     try:
         other = streams.load(state)

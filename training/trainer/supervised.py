@@ -100,8 +100,9 @@ class Classifier:
         return self.net.normalise.middle.cpu().numpy()
 
     def carried(self, asked: WindowsToExplain) -> Floats:
-        """Return (n, C): integrated gradients of the log odds, along a line from the usual values; they add up to the
-        rise.
+        """Return (n, C): integrated gradients of the log odds of an alarm, along a line from the usual values.
+
+        The values of a window add up to how much its log odds exceed those of the usual values.
 
         Removing one channel at a time misses what two channels show together. Without the five channels named first, 1
         % of `cnn`'s alarms on an unseen host remained; with the other method 9 %.
@@ -117,8 +118,8 @@ class Classifier:
 
 
 def fit(task: Task) -> Classifier:
-    """Search for the best epoch by the validation windows; with at most ``MOST_REFITTED`` windows, train again with
-    these included.
+    """Search for the best epoch by the validation windows; with at most ``MOST_REFITTED`` windows in all, train again
+    on training and validation windows.
 
     The second training takes about as long as the first one needed to be at its best.
     """

@@ -25,7 +25,8 @@ class MemoryLimits:
     The data's size alone decides, never the free memory: equal inputs must be computed in equal ways. Limits are in
     bytes of the windows as a family learns from them, in single precision.
 
-    Up to ``held_bytes`` training windows are kept in memory, and an epoch of a network takes them in random order. If
+    Training windows of up to ``held_bytes`` are kept in memory, and an epoch of a network takes them in random order.
+    A network on a GPU with the usual limits may fill half of the GPU's memory instead. If
     there are more, neighbouring windows form *runs* of ``run``, which are shuffled. As many runs as fit into
     ``pool_bytes`` are a *pool*, whose windows are shuffled. Trees read the windows in pages of ``page_bytes``, which
     changes no tree.

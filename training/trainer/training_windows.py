@@ -2,8 +2,8 @@
 ``compare``.
 
 Windows that were cut elsewhere from the same samples are recognised by *marks*: runs of samples a quarter of a window
-long. A run's content alone decides whether it is a mark, so that any cut selects the same ones; a window has four to
-eight.
+long. A run's content alone decides whether it is a mark, so that any cut selects the same ones; a window has about four
+to eight, fewer in a large data set.
 
 The checkpoint has, for each side of its split, the sorted digests of the windows, six bytes each. Of a million windows
 one in 280 million others would be mistaken for one of them. A digest covers the channels that the model's mode may see,

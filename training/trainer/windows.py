@@ -46,7 +46,7 @@ class Windows(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Resident(Windows):
-    """All windows on the device."""
+    """Holds all windows, normalised, on the device."""
 
     data: Tensor
 
@@ -63,7 +63,7 @@ class Resident(Windows):
 
 @dataclass(frozen=True, slots=True)
 class Streamed(Windows):
-    """Windows read from the memory map when they are needed."""
+    """Reads windows from the memory map, and normalises them, when they are needed."""
 
     X: AnyArray
     rows: Ints
@@ -87,10 +87,10 @@ class Streamed(Windows):
 
 @dataclass(slots=True)
 class Pooled(Windows):
-    """Windows of which one pool at a time is on the device, in the order drawn last.
+    """Reads windows pool by pool, in the order that ``order`` drew last; one pool at a time is on the device.
 
     Runs of neighbouring windows are shuffled; as many runs as fit are a pool, in which the windows are shuffled. So a
-    batch holds windows from all over the data, and each epoch reads every window once, nearly in the order of the file.
+    batch holds windows from all over the data, and each epoch reads every window once, a pool in the order of the file.
     Pools are whole batches, so that no batch needs two.
     """
 
@@ -128,8 +128,10 @@ class Pooled(Windows):
 
 
 def moved(values: Tensor, device: torch.device) -> Tensor:
-    """Copy ``values`` to ``device``; to a GPU from pinned memory, since a copy from other memory waits for all its
-    work."""
+    """Return ``values`` on ``device``, copied unless they are there already.
+
+    A copy to a GPU is made from pinned memory, because a copy from other memory waits for all of the GPU's work.
+    """
     if values.device.type == device.type:
         return values
     return values.pin_memory().to(device, non_blocking=True)

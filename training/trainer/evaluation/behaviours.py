@@ -1,8 +1,8 @@
 """New behaviours: how well a model ranks and catches a behaviour left out of its training, beside the model that was
 shown it.
 
-A behaviour is a recording's scenario; where recordings do not name at least two different scenarios, it is the class.
-Each behaviour's test windows are compared with all benign test windows.
+A behaviour is a recording's scenario. If a recording with malicious-like windows names no scenario, or all name the
+same, a behaviour is a class. Each behaviour's test windows are compared with all benign test windows.
 """
 
 from __future__ import annotations
@@ -122,8 +122,8 @@ def figures(
     seed: int,
     skipped: Mapping[str, str] | None = None,
 ) -> JsonDict:
-    """Compute the report's figures on new behaviours: ``each``, ``all`` and, beside them, those of the model that was
-    ``shown`` it.
+    """Compute the report's figures on new behaviours: of ``each`` behaviour and of ``all``; beside both, as ``shown``,
+    those of the model that learnt the behaviours.
 
     JSON values. AUROC over all is the mean over behaviours; so is the rate of false alarms, while the share of caught
     windows pools the windows of all behaviours. Intervals come from resampled episodes, so they say nothing about

@@ -172,9 +172,9 @@ def _lonely(per_host: Json) -> str:
 
 
 def _noisiest(facts: Facts, scenarios: Sequence[Json]) -> Json | None:
-    """Return the benign scenario that surely raises the most false alarms; None if there is none, or only one scenario.
+    """Return the benign scenario with the highest rate of false alarms; None if none counts, or if only one exists.
 
-    Its rate must be surely above the promise, and at least ``LOUD`` times as high.
+    A scenario counts if its rate is surely above the promise, and at least ``LOUD`` times as high.
     """
     found = [one for one in scenarios if one["kind"] == BENIGN]
     sure = [one for one in found if _surely_above(facts, one["rate"]) and facts.above(one["rate"]["value"]) >= LOUD]
@@ -224,8 +224,8 @@ def above_chance(auroc: Metric | None) -> bool:
 
 
 def percent(share: float) -> str:
-    """Format a share in per cent: with one decimal below 10 %, and above 0 or below 1 where a whole number would show 0
-    or 100 %."""
+    """Format a share in per cent: with one decimal below 10 %, and where a whole number would wrongly show 0 or 100 %;
+    otherwise as a whole number."""
     whole = round(100 * share)
     if (whole == 0 and share > 0) or (whole == 100 and share < 1) or 0.5 < 100 * share < 9.95:
         return f"{100 * share:.1f} %".replace(".0 %", " %")

@@ -11,7 +11,7 @@ the reference alone would set for the promised rate is lower, the start is moved
 windows the reference has. Three rules use that start:
 
     calibrated    not at all: the threshold is the calibrated one, whatever the reference
-    only_up       the higher of the two
+    only_up       the higher of the start and the calibrated threshold
     follows       the start itself, also where it is lower
 
 The rule is chosen by leaving the calibration hosts out in turn: each is judged by threshold and margin of the others.
@@ -206,7 +206,7 @@ class ReferenceScores:
 def doubt_on(host: str, alarming: float | None, windows: int) -> str | None:
     """Return a sentence if at least half of a host's reference exceeds the calibrated threshold; otherwise None.
 
-    Such a reference may show an attack.
+    Such a reference may show an attack. None also for fewer than ``FEWEST`` windows.
     """
     if windows < FEWEST or alarming is None or alarming < SUSPECT:
         return None
@@ -226,8 +226,9 @@ NO_LEVELS = (
 class HostLevels:
     """The levels from which anomaly scores are measured, by host.
 
-    ``known`` has the hosts with a reference. ``usual`` stands in for the others: the median level of the hosts that
-    trained, None when none of these has one. ``own`` are the levels of hosts that the model was adapted to.
+    ``known`` has the hosts with at least ``FEWEST`` reference windows. ``usual`` is the level of all other hosts: the
+    median level of the hosts that trained, None when none of these has one. ``own`` are the levels of hosts that the
+    model was adapted to.
     """
 
     known: dict[str, float]
@@ -377,10 +378,10 @@ def choose(found: Sequence[LeftOut], target: float) -> tuple[LevelUse, str]:
     """Choose the rule by its rates on calibration hosts that are left out in turn; return it with the reason. Every
     host counts the same.
 
-    Following never catches less than only rising. It is chosen if its false alarms are at most ``KEPT`` times the
-    promise. It is also chosen if they exceed those of only rising by at most ``MAY_COST`` times the promise. The
-    calibrated threshold alone is never chosen where there are references: that it holds on the calibration hosts says
-    little about another host.
+    ``FOLLOWS`` never catches less than ``ONLY_UP``. It is chosen if its false alarms are at most ``KEPT`` times the
+    promise, or exceed those of ``ONLY_UP`` by at most ``MAY_COST`` times the promise. Otherwise, and without any host
+    left out, the rule is ``ONLY_UP``. ``CALIBRATED`` is never chosen here: that the calibrated threshold holds on the
+    calibration hosts says little about another host.
     """
     if not found:
         return LevelUse.ONLY_UP, "one host that calibrated has a reference, and cannot be left out"

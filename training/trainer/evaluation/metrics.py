@@ -58,10 +58,11 @@ def evaluate(
     """Compute all metrics of the test side.
 
     Metrics: accuracy, balanced_accuracy, macro_f1, auroc, auprc, prevalence, ece, brier, tpr, fpr, alerts_per_host_day,
-    tpr_at_1_percent_fpr, tpr_at_0.1_percent_fpr. With more than two classes auroc and auprc are the mean of each class
-    against the rest. Where the test holds classes that were ``never_trained``, auroc_trained and
-    balanced_accuracy_trained are the means without these. A metric that cannot be computed is null with a reason. Where
-    an interval of auroc does not exclude 0.5, ``chance`` beside it is the result of the exact test (see `chance`).
+    tpr_at_1_percent_fpr, tpr_at_0.1_percent_fpr. If a model with probabilities has more than two classes, or no benign
+    one, auroc and auprc are the mean of each class against the rest. If then the test holds classes that were
+    ``never_trained``, auroc_trained and balanced_accuracy_trained are the means without these. A metric that cannot be
+    computed is null with a reason. Where an interval of auroc does not exclude 0.5, ``chance`` beside it is the result
+    of the exact test (see `chance`).
     """
     if test.y.size == 0:
         raise ValueError("there are no test windows to judge")
@@ -143,8 +144,8 @@ class _Judge(NamedTuple):
         return None if self.point is None else self.point.alarms(scored)
 
     def _trained(self, scored: Scored) -> list[int] | None:
-        """Return the classes of these windows that were trained on, if ranking is by class and others never trained;
-        else None."""
+        """Return those classes of these windows that trained, if ranking is by class and some classes here did not
+        train; else None."""
         there = [self.classes.names[k] for k in np.unique(scored.y)]
         if not by_class(scored, self.classes) or not self.never_trained & set(there):
             return None
@@ -264,12 +265,15 @@ class _Judge(NamedTuple):
 
 
 def _renamed(measure: Measure, name: str) -> Measure:
-    """Return ``measure`` with its value ``name`` renamed to ``NAME_trained``."""
+    """Return a measure of only the value ``name`` of ``measure``, under the name ``NAME_trained``."""
     return lambda weights: {f"{name}_trained": measure(weights)[name]}
 
 
 def support_of(scored: Scored, classes: Classes) -> dict[str, int]:
-    """Count the episodes that support each metric: where classes are compared, those of the class with the fewest."""
+    """Count the episodes that support each metric: those of the class, or of the kind, that has the fewest episodes.
+
+    A mean over more than two classes is supported by two at least; a metric that is not listed, by all episodes.
+    """
     carrying = [int(np.unique(scored.rows.recording[scored.y == k]).size) for k in np.unique(scored.y)]
     smallest = min(carrying)
     if by_class(scored, classes) and len(carrying) > 2:
@@ -293,8 +297,8 @@ def by_class(scored: Scored, classes: Classes) -> bool:
 def rankings(scored: Scored, classes: Classes, among: Collection[int] | None = None) -> list[tuple[Floats, int]]:
     """Return the scores whose AUROC is computed, each with the class that it should rank highest.
 
-    That is the alarm score alone, or with many classes the probability of each class present. An anomaly score without
-    benign classes gives an empty list.
+    That is the alarm score alone, or if classes are ranked (see `by_class`) the probability of each class present,
+    limited to ``among`` if given. An anomaly score without benign classes gives an empty list.
     """
     if not by_class(scored, classes):
         return [(scored.score, 1)] if classes.benign else []

@@ -1,7 +1,7 @@
 """Measures that are ratios of counts: sum each episode's contribution once, then weigh the episodes.
 
-Each class holds an (E, …) table of sums. Called with episode weights (R, E), it returns R values for each of its names
-(see `intervals.Measure`). NaN means that the divisor is 0 for these weights.
+Each class but `CatchMeasure` holds an (E, …) table of sums. An object called with episode weights (R, E) returns R
+values for each of its names (see `intervals.Measure`). NaN means that the divisor is 0 for these weights.
 """
 
 from __future__ import annotations

@@ -18,7 +18,8 @@ def by_scenario(test: Scored, alarm: Bools, scenario: Names, behaviour: Names, c
     """Compute the share of windows that raise an alarm: of benign windows by scenario, of the others by behaviour.
 
     All arrays are (N,). JSON values: ``name, kind, windows, episodes, rate {value, ci95}``, the highest rate of each
-    kind first. A benign window without a known scenario counts under its class.
+    kind first, of the ``MOST`` names with the most windows. A benign window without a known scenario counts under its
+    class.
     """
     benign = classes.is_benign(test.y)
     own = np.array(classes.names, dtype=np.str_)[test.y]

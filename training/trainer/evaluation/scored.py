@@ -66,7 +66,7 @@ class Classes:
         """Return (N,) the predicted class from probabilities (N, K).
 
         That is the likeliest malicious-like class if the window alarms, else the likeliest benign one. Without a
-        threshold (``alarm`` is None) it is the likeliest of all.
+        threshold (``alarm`` is None), or if no class or every class is benign, it is the likeliest of all.
         """
         is_benign = self.is_benign(np.arange(len(self)))
         if alarm is None or is_benign.all() or not is_benign.any():

@@ -120,7 +120,8 @@ def place_notes(rows: Rows, classes: Classes) -> list[str]:
 
 
 def order_notes(rows: Rows, classes: Classes) -> list[str]:
-    """Return a sentence if malicious-like recordings all come late, or all early, on their hosts; else an empty list.
+    """Return a sentence if nearly all malicious-like recordings come after the benign ones of their hosts, or nearly
+    all before; else, and with few recordings, an empty list.
 
     If a quiet week is recorded first and then the attacks, any drift from day to day separates the two on every host.
     """

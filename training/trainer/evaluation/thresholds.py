@@ -26,7 +26,10 @@ from training.trainer.evaluation.scored import NAMELESS, Classes, Scored
 
 
 class ChosenOnTestError(LeakError):
-    """A threshold, or the rule for hosts, was chosen on test recordings, so that test figures would mean nothing."""
+    """A threshold, or the rule for hosts, was chosen on test recordings, or a host's level set by test windows.
+
+    Test figures would then mean nothing.
+    """
 
 
 @dataclass(frozen=True, slots=True)
