@@ -141,8 +141,9 @@ def _standard(rows: Floats, gain: Floats) -> Floats:
 class Surprise(NamedTuple):
     """Converts scores (n,) to -log p, with p the share of benign calibration windows at least as strange.
 
-    Up to where the rarest tenth of the n calibration windows begins, p is (1 + windows at least as strange) / (n + 1).
-    From there on p falls exponentially, at the rate of that tenth, so that very unusual windows still differ.
+    Up to the score at which the rarest tenth of the m calibration windows begins, p is (1 + the number of windows at
+    least as strange) / (m + 1). Beyond it p falls exponentially, at the rate of that tenth, so that very unusual
+    windows still differ.
     """
 
     ladder: Floats  # (m,) ascending benign scores

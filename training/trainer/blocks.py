@@ -49,9 +49,9 @@ class Perturb(nn.Module):
     Levels of whole channels shift, as they do between hosts; samples get noise; with at least ``FEWEST`` channels,
     whole channels are sometimes hidden. On recordings of four hosts, trained on two and tested on the other two, this
     gained 0.03 AUROC. ``strength`` is the shift's standard deviation in normalised units. A hidden channel looks like
-    an absent one. The channels ``spare``, which some training windows lack, are hidden in half of the windows. When
-    training ends, only absent values change: to 0. Networks that were given a mask of present channels learnt to
-    recognise hosts by it. With five channels that two of four hosts lacked, this mask cost ``cnn`` 0.015 AUROC on an
+    an absent one. The channels ``spare``, which some training windows lack, are hidden in half of the windows. Outside
+    of training only absent values change: they become 0. Networks that were given a mask of present channels learnt to
+    recognise hosts by the mask. With five channels that two of four hosts lacked, it cost ``cnn`` 0.015 AUROC on an
     unseen host, and gained ``mlp`` 0.004.
     """
 

@@ -188,8 +188,8 @@ class Record:
         return self if digest in ("", self.reference) else Record(usual=kept, reference=digest)
 
     def take(self, piece: str, began: float | None, ended: float | None, values: Values, measures: Measures) -> bool:
-        """Add the next window's measures (M,) of the recording ``piece``; return True if a new change is found with
-        it."""
+        """Add the next window's measures (M,) of the recording ``piece``; return True if this window brings a new
+        change to be reported."""
         return self.grow(piece, began, values, measures.windows) and self._look(ended, measures)
 
     def grow(self, piece: str, began: float | None, values: Values, windows: int) -> bool:

@@ -74,9 +74,9 @@ def prices(
     """List the channels of the training hosts, and compute the test figures with optional channels removed.
 
     JSON values: channels that ``every``, only ``some`` and ``none`` of the training hosts have; ``whole`` has auroc,
-    tpr and fpr of the windows judged, at most ``MOST_JUDGED``. Each of
-    ``without`` has the ``channels`` removed, the same figures, and ``gap``: its AUROC minus that of ``whole``, on the
-    same draws of episodes. ``whole`` and ``without`` are missing if no test window has an optional channel.
+    tpr and fpr of the windows judged, at most ``MOST_JUDGED``. Each of ``without`` has the ``channels`` removed, the
+    same figures, and ``gap``: its AUROC minus that of ``whole``, on the same draws of episodes. ``whole`` and
+    ``without`` are missing if no test window has an optional channel.
     """
     kinds = channels_of_training(inputs, split)
     taken = to_take_away(inputs, split.test)

@@ -49,7 +49,7 @@ class Interrupted(Exception):  # noqa: N818 - it is not an error
 
 
 class Stop:
-    """A request to stop, which the trainer obeys at its next safe point: a step, a tree, or a phase of the run."""
+    """Holds a request to stop; the trainer obeys it at its next safe point: a step, a tree, or a phase of the run."""
 
     def __init__(self) -> None:
         self.requested = False
@@ -191,7 +191,7 @@ def perform(
     clock: Clock | None = None,
     stop: Stop | None = None,
 ) -> int:
-    """Call ``work``, and return the exit code for its outcome; unless it is done also write one sentence to ``err``.
+    """Call ``work``, and return the exit code for its outcome; if ``work`` fails also write one sentence to ``err``.
 
     A bug's traceback is written before its sentence.
     """

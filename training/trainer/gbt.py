@@ -160,7 +160,7 @@ class Gbt:
 
 
 class BoostingState(msgspec.Struct):
-    """The state of a boosting in progress: the booster after its last full ``STRETCH``, and the losses up to there."""
+    """The state of a boosting in progress, as it was after the last full ``STRETCH`` rounds: booster and losses."""
 
     model: bytes | None = None
     history: History = []
@@ -230,7 +230,7 @@ class Binned(NamedTuple):
 
 
 class Bins:
-    """Bins each side's features once for both starts, which differ only in the linear model below the trees.
+    """Bins each side's features once for both starts, which differ only in the linear model that trees start from.
 
     If there are more windows than fit into memory, the bins are in files until ``files`` is closed. This does not
     change the trees.
@@ -244,7 +244,7 @@ class Bins:
     def of(self, rows: Ints, linear: Linear | None) -> Binned:
         """Return the windows ``rows`` in bins, starting from the margins of ``linear``.
 
-        Ask without ``linear`` first: a matrix that once got such margins cannot lose them.
+        For equal ``rows`` call this without ``linear`` first: a matrix that once got such margins cannot lose them.
         """
         binned = self._made.get(rows.size)
         if binned is None:

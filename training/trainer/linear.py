@@ -67,8 +67,8 @@ class Linear:
 def fit_linear(X: Floats32, y: Ints, weights: Floats, classes: int, rows: Ints | None = None) -> Linear:
     """Fit a logistic regression on robustly scaled features.
 
-    ``y`` (n,) and the windows' ``weights`` (n,) belong to the windows at ``rows`` of ``X``, or to all. Of more than two
-    ``classes`` some may have no window: they get margins that rule them out.
+    ``y`` (n,) and the windows' ``weights`` (n,) belong to the windows at ``rows`` of ``X``, or to all. If one of more
+    than two ``classes`` has no window, its margins rule it out.
     """
     chosen = evenly(y.size, MOST_FITTED)
     values = X[chosen if rows is None else rows[chosen]].astype(np.float64)

@@ -76,7 +76,8 @@ def named(channels: Sequence[str], share: Floats, most: int = SHOWN) -> list[tup
 class Usual:
     """The median of each channel (C,) and feature (F,) on a host.
 
-    It is that of the host's reference; for what the reference lacks, or without one, that of the training windows.
+    The median is taken over the host's reference; for what the reference lacks, or without one, over the training
+    windows.
     """
 
     channels: Floats32

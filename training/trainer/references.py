@@ -99,7 +99,7 @@ class Added:
         return digest.hexdigest()
 
     def to_dict(self) -> JsonDict:
-        """JSON values for checkpoint and run key: what was adapted, and to what."""
+        """Return JSON values for checkpoint and run key: the model that is adapted, and the references."""
         windows = {name: int((self.inputs.reference_host == name).sum()) for name in self.hosts}
         return {"checkpoint": self.base, "data": self.data, "reference": self.digest, "windows": windows}
 
@@ -179,8 +179,8 @@ def settled(fitted: Fitted, inputs: Inputs) -> Fitted:
 
 
 def references_of(fitted: Fitted, inputs: Inputs, places: Ints) -> ReferenceScores:
-    """Compute the alarm scores of some reference windows; anomaly scores are not yet relative to their hosts'
-    levels."""
+    """Compute the alarm scores of the reference windows at ``places``; anomaly scores are not yet relative to their
+    hosts' levels."""
     host, marks = inputs.reference_host[places], inputs.reference_marks[places]
     outputs = fitted.predict(inputs.ordinary, places)
     if outputs.proba is not None:

@@ -103,7 +103,10 @@ def _incident(one: Called) -> str:
 
 
 def _why(judged: Judged, called: Sequence[Called], reasons: Reasons | None) -> list[str]:
-    """Return a line for each host and each incident, with the channels that carried its alarms."""
+    """Return a line for each of the first ``SHOWN`` hosts and incidents, with the channels that carried its alarms.
+
+    Empty without ``reasons``; further lines say what the shares are, and whether all alarms were explained.
+    """
     if reasons is None:
         return []
     host = judged.inputs.rows.host

@@ -144,7 +144,7 @@ def fit(task: Task) -> Classifier:
 def _train(
     task: Task, rows: Ints, val: Ints | None, keeper: Keeper, found: Search | None = None
 ) -> tuple[Net, History]:
-    """Train a new network on ``rows``: up to the best epoch for ``val``, or for the length ``found``."""
+    """Train a new network on ``rows``: keep its best epoch on ``val``, or train about as long as ``found`` says."""
     torch.manual_seed(task.seed)
     device = torch.device(task.device)
     net = build(task.model, task.X.shape[1:], task.classes, task.hyper, task.spare)

@@ -26,10 +26,10 @@ class MemoryLimits:
     bytes of the windows as a family learns from them, in single precision.
 
     Training windows of up to ``held_bytes`` are kept in memory, and an epoch of a network takes them in random order.
-    A network on a GPU with the usual limits may fill half of the GPU's memory instead. If
-    there are more, neighbouring windows form *runs* of ``run``, which are shuffled. As many runs as fit into
-    ``pool_bytes`` are a *pool*, whose windows are shuffled. Trees read the windows in pages of ``page_bytes``, which
-    changes no tree.
+    For a network on a GPU with the usual limits, half of the GPU's memory counts instead of ``held_bytes``. If the
+    windows need more, neighbouring windows form *runs* of ``run``, which are shuffled. As many runs as fit into
+    ``pool_bytes`` are a *pool*, whose windows are shuffled. Trees read windows beyond ``held_bytes`` in pages of
+    ``page_bytes``, which changes no tree.
     """
 
     held_bytes: int = 1 << 29

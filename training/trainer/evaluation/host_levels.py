@@ -96,7 +96,8 @@ class LevelUse(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The scale on which hosts' scores are compared: log odds of probabilities; anomaly scores unchanged."""
+    """Converts scores to the scale on which hosts are compared: the log odds of probabilities; anomaly scores as they
+    are."""
 
     odds: bool
 
@@ -337,7 +338,7 @@ class HostThresholds:
         return replace(self, levels=own, kept={name: start for name, start in self.kept.items() if name in here})
 
     def to_dict(self) -> JsonDict:
-        """JSON values for checkpoints and reports."""
+        """Return JSON values for checkpoints and reports, without ``calibrated``."""
         return {name: value for name, value in msgspec.to_builtins(self).items() if name != "calibrated"}
 
     @classmethod

@@ -30,8 +30,8 @@ def ratio(above: Floats, below: Floats) -> Floats:
 
 
 class ClassMeasure:
-    """Balanced accuracy and macro-F1 of predicted classes; also the counts for their accuracy, and the confusion
-    matrix."""
+    """Computes balanced accuracy and macro-F1 of predicted classes; also holds the counts for their accuracy, and the
+    confusion matrix."""
 
     def __init__(self, y: Ints, predicted: Ints, names: Sequence[str], episode: Ints, n_episodes: int) -> None:
         self.names = tuple(names)  # by number, of what it was asked to tell apart
@@ -69,7 +69,8 @@ class ClassMeasure:
 
 
 class AlarmMeasure:
-    """The share of malicious-like windows, and the counts for the alarm rates among them and among benign ones."""
+    """Computes the share of malicious-like windows; also holds the counts for the alarm rates among them and among
+    benign ones."""
 
     def __init__(self, malicious: Bools, alarm: Bools | None, episode: Ints, n_episodes: int) -> None:
         self._has_alarms = alarm is not None
@@ -89,8 +90,8 @@ class AlarmMeasure:
 
 
 class CatchMeasure:
-    """The share of malicious-like windows caught when a given share of benign windows may raise an alarm, for each of
-    ``rates``.
+    """Computes, for each of ``rates``, the share of malicious-like windows caught if that share of the benign windows
+    may raise an alarm.
 
     It is read off the ROC curve of the windows drawn: a malicious-like window is caught if at most that share of the
     benign ones scores at least as high. NaN for a row that drew a single class.
@@ -118,8 +119,8 @@ class CatchMeasure:
 
 
 class ProbabilityMeasure:
-    """Two measures of how far probabilities can be trusted: expected calibration error (top label), Brier score (0 to
-    2)."""
+    """Computes two measures of how far probabilities can be trusted: expected calibration error (top label), Brier
+    score (0 to 2)."""
 
     def __init__(self, y: Ints, proba: Floats, predicted: Ints, episode: Ints, n_episodes: int) -> None:
         confidence = proba.max(axis=1)

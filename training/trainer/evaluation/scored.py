@@ -95,7 +95,7 @@ class Classes:
         return [names[0] if len(names) == 1 else ours for names, ours in pairs]
 
     def to_dict(self) -> JsonDict:
-        """JSON values for reports."""
+        """Return JSON values for reports."""
         return {
             "names": list(self.names),
             "benign": list(self.benign),

@@ -71,7 +71,7 @@ class Sides:
         return notes
 
     def to_dict(self) -> JsonDict:
-        """JSON values for the report's ``split``."""
+        """Return JSON values for the report's ``split``."""
         return {
             "hosts": {side: dict(counts) for side, counts in self.hosts.items()},
             "classes": {side: dict(counts) for side, counts in self.classes.items()},

@@ -105,7 +105,7 @@ class OperatingPoint:
             )
 
     def to_dict(self) -> JsonDict:
-        """JSON values only. The threshold is not rounded, because decisions are made with it."""
+        """Return JSON values. The threshold is not rounded, because decisions are made with it."""
         return {
             "target_fpr": self.target_fpr,
             "threshold": self.threshold,
