@@ -302,8 +302,8 @@ def standings(values: Sequence[float], samples: Floats, support: int) -> Standin
     """Rank models by their ``values`` (M,) and paired resamples (R, M) of them.
 
     A gap divided by the standard deviation of its resamples is taken as Student's t with ``support`` - 1 degrees of
-    freedom; ``support`` is the number of episodes that carry the value. The chances are corrected for their number by
-    Holm's steps.
+    freedom; ``support`` is the number of episodes that carry the value. The p values of all models but the first are
+    corrected for their number by Holm's steps.
     """
     known = samples[np.isfinite(samples).all(axis=1)]
     whole = np.asarray(values, dtype=np.float64)

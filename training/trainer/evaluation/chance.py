@@ -48,8 +48,8 @@ class _Courses(NamedTuple):
 
 
 def chance_test(scores: Sequence[Floats], classes: Sequence[int], y: Ints, episode: AnyArray) -> Chance | None:
-    """Test the mean AUROC of several scores (N,), each for its class against the rest of ``y`` (N,), by ``episode``
-    (N,).
+    """Test the mean AUROC of several scores (N,), each for its class against the rest of ``y`` (N,), by exchanging the
+    labels between episodes; ``episode`` (N,) names each window's.
 
     The windows of an episode must be in time order. Return None if fewer than two different sequences of labels exist,
     if no AUROC can be computed, or if the tables would exceed ``MOST_CELLS``.

@@ -149,7 +149,7 @@ class ReferenceLevel:
     def start(self, margin: float) -> float:
         """Return the value on the `Scale` above which the host's windows raise alarms: level plus margin, or lower.
 
-        It is drawn towards ``high`` where that is lower, the further the more windows the reference has.
+        The value is drawn towards ``high`` if ``high`` is lower, the further the more windows the reference has.
         """
         above = self.usual + margin
         return above + min(0.0, self.high - above) * self.windows / (self.windows + HALF)
@@ -159,7 +159,7 @@ class ReferenceLevel:
 class ReferenceScores:
     """Scores (M,) of reference windows on which the model was not trained, and the host of each.
 
-    ``marks`` (M,) identify the windows (see `Rows.marks`); empty unless requested.
+    ``marks`` (M,) identify the windows (see `Rows.marks`); empty if the caller gives none.
     """
 
     score: Floats

@@ -141,7 +141,7 @@ def percentile_interval(estimate: Estimate, n_support: int, *, bounded: bool = T
 
     ``n_support`` is the number of episodes that carry the estimate (those of the smaller class, for a rank measure).
     Percentiles of a bootstrap over n clusters are too narrow for small n, by about the factor between the normal and
-    the t quantile. The tails are widened by it (expanded percentile interval).
+    the t quantile. The interval is widened by this factor (expanded percentile interval).
 
     ``bounded`` means that the value lies between 0 and 1 by nature. If then all resamples equal 0 or all equal 1, they
     say nothing, and the exact binomial bound for n episodes is used. If all resamples of a difference (not ``bounded``)

@@ -272,7 +272,8 @@ def _renamed(measure: Measure, name: str) -> Measure:
 def support_of(scored: Scored, classes: Classes) -> dict[str, int]:
     """Count the episodes that support each metric: those of the class, or of the kind, that has the fewest episodes.
 
-    A mean over more than two classes is supported by two at least; a metric that is not listed, by all episodes.
+    With more than two ranked classes the count is at least 2, because one rare class does not void a mean. All episodes
+    support a metric that is missing in the result.
     """
     carrying = [int(np.unique(scored.rows.recording[scored.y == k]).size) for k in np.unique(scored.y)]
     smallest = min(carrying)
