@@ -78,8 +78,8 @@ def line_chart(
 
 
 def whisker_chart(title: str, rows: Sequence[Whisker], *, guide: float | None = None) -> Markup:
-    """Draw one row for each value with its interval. All share a scale that ends at 1 and begins just below the
-    smallest value or bound, at 0 or above."""
+    """Draw one row for each value, with its interval if it has one. All rows share a scale that ends at 1 and begins
+    just below the smallest value, bound or ``guide``, at 0 or above."""
     row_height, label_width = 26.0, 138.0
     bounds = [v for row in rows for v in (row.value, row.low, row.high) if v is not None]
     lowest = min([*bounds, guide if guide is not None else 1.0])

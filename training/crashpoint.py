@@ -16,8 +16,8 @@ VARIABLE = "CIS490_CRASH_AT"
 
 
 def armed(environment: Mapping[str, str]) -> dict[str, tuple[int, int]]:
-    """Parse the variable into a dict of place → (passes left, signal); empty if the variable is not set. Raises
-    ValueError if the count is no number."""
+    """Parse ``CIS490_CRASH_AT`` of ``environment`` into a dict of place → (passes left, signal); empty if the variable
+    is not set. Raises ValueError if the count is no number."""
     wanted = environment.get(VARIABLE)
     if not wanted:
         return {}

@@ -1,8 +1,8 @@
 """The model families, each declared once: the family's flags, and the facts that trainers, fleet and documentation
 share.
 
-The command line, ``--describe`` and docs/trainer-contract.md are generated from ``FAMILIES``; the fleet looks there
-which models need GPU, threads and files. Standard library only: a family's library is imported when it trains.
+The command line, ``--describe`` and docs/trainer-contract.md are generated from ``FAMILIES``; the fleet reads there
+which models need a GPU, threads and files. Standard library only: a family's library is imported when it trains.
 """
 
 from __future__ import annotations

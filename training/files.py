@@ -34,7 +34,7 @@ class LocalFs:
     _mode = _PRIVATE_FILE
 
     def __init__(self, sleep: Callable[[float], object] = time.sleep, *, mode: int = _PRIVATE_FILE) -> None:
-        """``mode``: the permissions of new files, less what the umask takes."""
+        """``mode``: the permissions of files made by ``create``, less what the umask takes."""
         self._sleep, self._mode = sleep, mode
 
     def mkdir(self, path: Path) -> None:
@@ -42,7 +42,8 @@ class LocalFs:
         path.mkdir(mode=_PRIVATE_FOLDER, parents=True, exist_ok=True)
 
     def create(self, path: Path) -> int:
-        """Open a new private file for writing; FileExistsError if a file has the name."""
+        """Make a file with the permissions given to ``__init__`` and open it for writing; FileExistsError if a file has
+        the name."""
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, self._mode)
 
     def reopen(self, path: Path, size: int) -> int:
@@ -75,7 +76,7 @@ class LocalFs:
                 yield block
 
     def append(self, path: Path, data: bytes) -> None:
-        """Append to the file in one write, creating it if absent, and sync it."""
+        """Append to the file in one write and sync it; if the file is absent, make it, readable by its owner only."""
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _BINARY, _PRIVATE_FILE)
         try:
             written = os.write(handle, data)  # one call: a reader never sees half of two lines mixed

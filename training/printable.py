@@ -103,8 +103,8 @@ def say(text: str) -> None:
 
 
 def some(names: Sequence[object], most: int = 3, in_all: int = 0) -> str:
-    """Return the first ``most`` names as text, and how many more there are: of ``names``, or of ``in_all`` things if
-    that is more."""
+    """Return the first ``most`` of ``names`` as text, and the number of the others. ``in_all`` is the total if it
+    exceeds the number of ``names``."""
     rest = max(in_all, len(names)) - len(names[:most])
     return ", ".join(map(str, names[:most])) + (f" and {rest} more" if rest > 0 else "")
 

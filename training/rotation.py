@@ -61,7 +61,7 @@ class Fold:
 
 def fold(values: Mapping[str, Sequence[float]], *, low_is_worst: bool = True) -> Fold | None:
     """Combine the values of each host (one for each seed) into a Fold in which every host counts the same; None if
-    there are no values."""
+    there are no values. The worst host has the lowest mean or, without ``low_is_worst``, the highest."""
     means = {host: math.fsum(found) / len(found) for host, found in sorted(values.items()) if found}
     if not means:
         return None

@@ -24,7 +24,7 @@ class Grown:
 
     @property
     def sentence(self) -> str:
-        """The line for a person: the size, the limit, and the command that makes room."""
+        """The line for a person: the size, the limit, and the command that makes room if there is one."""
         much = "" if self.bytes is None else f", {size(self.bytes)}"
         verb = f"; {self.verb}" if self.verb else ""
         if self.verb.startswith("cis490"):

@@ -26,5 +26,5 @@ def has_seen_enough(error: OSError) -> bool:
 
 
 def write_no_more() -> None:
-    """Discard what the interpreter would still write to standard output at its end."""
+    """Send all further standard output to the null device, so that the interpreter's last flush cannot fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

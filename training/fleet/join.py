@@ -79,7 +79,8 @@ def join(wanted: CertificateRequest, clock: Clock, connect: Connect = connect) -
 
 
 def _joined(wanted: CertificateRequest, credentials: Credentials, connect: Connect) -> bool:
-    """Tell whether the folder holds a certificate for this receiver, role and name that the receiver accepts."""
+    """Tell whether the folder holds a certificate for this receiver, role and name that the receiver accepts; False
+    also if the receiver cannot be reached."""
     try:
         known = credentials.identity() if credentials.present else None
         if known is None or (known.role, known.name, known.receiver_url) != (wanted.role, wanted.name, wanted.url):

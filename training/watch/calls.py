@@ -1,9 +1,10 @@
-"""Call a person: an incident's document, its line of text, and the hooks that deliver it.
+"""Deliver incidents and changes to hooks, and write them as lines of text.
 
-A hook is a command that gets the incident as JSON on its standard input, a web address to which it is posted, or the
-fleet's receiver. Hooks run in threads beside the watch, each delivering one call at a time. A failed call is tried
-again, with the same id, until it is delivered or refused for good. If more than 200 calls wait for a hook, the oldest
-are dropped.
+A call is one JSON document for one hook. A hook is a command that gets the document on its standard input, a web
+address to which it is posted, or the fleet's receiver. Commands and addresses get raised incidents only; the receiver
+also gets ends and changes. Hooks run in threads beside the watch, each delivering one call at a time. A failed call is
+tried again, with the same id, until it is delivered or refused for good. If more than 200 calls wait for a hook, the
+oldest are dropped.
 """
 
 import json
@@ -37,8 +38,8 @@ NEVER_TAKEN = 65  # its exit code for what the receiver refuses for good
 
 
 class Hook(NamedTuple):
-    """A way to deliver calls: ``call`` delivers one document, and raises ``HookError`` if that fails; ``events`` names
-    the events that this hook takes."""
+    """A way to deliver calls: the function ``call`` delivers one document, or raises ``HookError``; only documents
+    whose event is in ``events`` go to this hook."""
 
     name: str  # under which its calls are kept
     call: Callable[[Mapping[str, Any]], None]
@@ -188,8 +189,8 @@ def webhook(address: str) -> Hook:
 class Courier:
     """Delivers calls to the hooks; each hook has its own thread, so that a failing hook does not delay the others.
 
-    ``waiting`` has the calls not yet delivered, oldest first for each hook. Calls for hooks that are not configured now
-    are kept, and not tried.
+    ``waiting`` has the calls not yet delivered, oldest first for each hook, without the reports that the host is
+    watched. Calls for hooks that are not configured now are kept, and not tried.
     """
 
     def __init__(self, hooks: Sequence[Hook], waiting: Sequence[Undelivered], say: Callable[[str], None]) -> None:

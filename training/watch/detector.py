@@ -154,7 +154,7 @@ class HostDetector:
         return self._model.fitted if self._known is None else self._known.fitted
 
     def _shares(self, judged: Judged) -> dict[int, Floats]:
-        """Return, by the row of each alarm, the share (C,) of each channel in the alarm's score."""
+        """Return a dict from the row of each alarm to the shares (C,) of the C channels in that alarm's score."""
         inputs, alarm = judged.inputs, judged.alarm
         alarms = np.flatnonzero([] if alarm is None else alarm)
         if not alarms.size:

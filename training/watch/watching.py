@@ -62,7 +62,8 @@ def confirm(names: argparse.Namespace) -> str:
 
 
 def prepare(names: argparse.Namespace, held: contextlib.ExitStack) -> tuple[HostWatch, Collector, float]:
-    """Open all files; return the watch, the collector of samples, and the number of samples a second.
+    """Open the model, the references and the state file, and begin the watch; return the watch, the collector of
+    samples, and the number of samples a second.
 
     The context ``held`` keeps the state file locked for this process. Raises ``TrainerError`` for flags, a model or a
     state file with which this host cannot be watched.
@@ -134,7 +135,7 @@ def samples(
     """Feed samples to the watch until a stop is requested or ``for_s`` seconds have passed; skip samples whose moment
     has passed.
 
-    If the host's clock was set by more than ``JUMP_S`` seconds, windows start over.
+    If the host's clock was set by more than ``JUMP_S`` seconds, a new recording begins at the new time.
     """
     begun, tick = clock.monotonic(), 0
     watch.detector.began_at = clock.now()
@@ -177,10 +178,11 @@ class HostWatch:
     _lost_said: bool = False
 
     def begin(self) -> None:
-        """Note the rule for incidents and whatever the last watch left open; compare the host with its reference from
-        now on.
+        """Print the rule for incidents and what the last watch left open, as notes; compare the host with its reference
+        from now on.
 
-        An earlier change is delivered again as ``changed``, or as ``referenced`` if the reference is another one.
+        An earlier change of the host that no person has confirmed is delivered again as ``changed``; if the reference
+        is a new one, it is delivered as ``referenced`` instead.
         """
         rule = self.streams.rule
         what = f"an incident is {rule.words}, until {rule.quiet_s:g} s are quiet"
@@ -205,9 +207,10 @@ class HostWatch:
             self.say(f"confirmed: {self.host} {told.words}; it is held against that from now on")
 
     def forget_the_future(self, now: float) -> None:
-        """Drop the host's incident state if its last window starts after ``now``, because the clock was ahead then.
+        """Delete the host's whole incident state, with any open incident, if its last window starts after ``now``.
 
-        Otherwise the present windows would count as already seen.
+        That window was scored while the host's clock was ahead; otherwise all windows up to its time would count as
+        already seen.
         """
         known = self.streams.states.get(self.host)
         if known is not None and known.last is not None and known.last.t_start > now:
@@ -227,8 +230,8 @@ class HostWatch:
                 self.say(doubt)
 
     def _show_life(self, now: float) -> None:
-        """Report to the hooks that take the event ``watching``, every ``ALIVE_EVERY_S`` seconds, that this host is
-        watched."""
+        """Report to the hooks that take the event ``watching`` that this host is watched; do nothing if the last report
+        is less than ``ALIVE_EVERY_S`` seconds old."""
         if 0 <= now - self._alive_at < ALIVE_EVERY_S:
             return
         self._alive_at = now
@@ -305,7 +308,7 @@ class HostWatch:
     def _keep_and_put(self, said: Mapping[str, Any]) -> None:
         """Save the state with the calls for the document ``said``, then give these calls to the hooks.
 
-        The state is saved first, so that after a crash the incident is not reported a second time.
+        The state is saved first, so that after a crash the same incident or change is not reported a second time.
         """
         self.streams.undelivered = [*self.courier.waiting, *self.courier.asked(said)]
         self.streams.save(self.kept_in)

@@ -273,8 +273,8 @@ def check_jobs(root: TomlTable, defaults: Defaults, trainers: Trainers, dataset:
 
 
 def _jobs(tables: Sequence[TomlTable], defaults: Defaults, trainers: Trainers, dataset: Kind[str]) -> Iterator[JobSpec]:
-    """Check and yield the jobs of an entry. Of jobs that differ only in name, seed and hyperparameters, the first is
-    checked completely and the others only in those."""
+    """Check and yield the jobs of an entry. Of jobs that differ only in name, seed and hyperparameters, once one is
+    completely checked and correct, the others are checked only in these."""
     sound: dict[tuple[Any, ...], tuple[TomlTable, JobSpec]] = {}
     for table in tables:
         others = tuple(repr(table.values[key]) for key in table.varied if key not in _FREE)
@@ -356,8 +356,8 @@ def _rotated(entry: TomlTable, defaults: Defaults) -> Sequence[str]:
 
 
 def _split(table: TomlTable, keys: Mapping[str, Any], defaults: Defaults) -> dict[str, Any]:
-    """Check the job's training and test hosts together and return them. Hosts that the job itself names are a mistake
-    if its split recipe ignores them."""
+    """Check the job's training and test hosts together and return them, sorted; ``{}`` if the recipe or one of the two
+    is wrong. Hosts that the job itself names are a mistake if its split recipe ignores them."""
     recipe, tested = keys["split_recipe"], keys["test_hosts"]
     if not recipe or table.is_wrong("split_recipe", "train_hosts", "test_hosts"):
         return {}  # reported, and nothing can be said of them together

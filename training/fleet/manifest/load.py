@@ -122,7 +122,8 @@ def check_values(
 
 
 def _builtin(describer: Describer) -> Trainers:
-    """Ask the built-in trainers for their flags, and return those. Raises DescribeError."""
+    """Ask the programs of the built-in trainers for their flags, and return the answers as :class:`Trainers`. Raises
+    DescribeError."""
     told = {program: describer(describe_command(program)) for program in PROGRAMS}
     return Trainers(
         flags={model: hyper for each in told.values() for model, hyper in each.models.items()},
@@ -134,8 +135,8 @@ def _builtin(describer: Describer) -> Trainers:
 def _with_own(
     builtin: Trainers, own: Mapping[str, TrainerSpec], describer: Describer, problems: list[UnplacedMistake]
 ) -> Trainers:
-    """Return the trainers with the custom ones added, asked for their flags. Flags stay unknown without `describe`, or
-    if it fails, which is added to ``problems``."""
+    """Return the built-in trainers and the custom ones, ``own``, which are asked for their flags. Flags are None for a
+    trainer without ``describe``, or if that command fails; the failure is added to ``problems``."""
     flags: dict[str, Mapping[str, HyperFlag] | None] = dict.fromkeys(own)
     bound_by = dict(builtin.bound_by)
     for name, trainer in own.items():
@@ -153,8 +154,8 @@ def _with_own(
 
 
 def _described(name: str, models: Collection[str]) -> str:
-    """Return the model in a custom trainer's description that is meant: the one with its name, or the only one. Raises
-    DescribeError if there is neither."""
+    """Return the described model that belongs to the custom trainer ``name``: the model of that name, or else the only
+    model. Raises DescribeError if there is neither."""
     if name not in models and len(models) != 1:
         raise DescribeError(f"the description has no model `{name}`")
     return name if name in models else next(iter(models))

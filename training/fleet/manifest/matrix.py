@@ -114,8 +114,11 @@ def _choices(axes: Sequence[Axis], *, whole: bool) -> list[tuple[int, ...]]:
 
 
 def _names(entry: TomlTable, axes: Sequence[Axis], choices: Sequence[tuple[int, ...]]) -> list[Any]:
-    """Return each job's name: the entry's name with the job's values. A wrong name is kept, and the later check of
-    names reports it."""
+    """Return each job's name: the entry's name with the job's values. If the values make a name too long, report that
+    and return numbers as names.
+
+    A name that is wrong without the values is returned as it is; the later check of names reports it.
+    """
     name = entry.values.get("name")
     if not isinstance(name, str) or not name or not axes:
         return [name] * len(choices)

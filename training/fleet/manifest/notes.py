@@ -15,7 +15,8 @@ _HOSTS_LISTED = 8  # of a data set, in a sentence
 
 
 def notes(plan: Manifest, recorded: Mapping[str, Sequence[str]] = MappingProxyType({})) -> list[str]:
-    """Return a warning for each doubtful point of a valid plan.
+    """Return warnings about a valid plan: jobs that differ only in how a number is written, no jobs at all, and hosts
+    that a job's data set lacks.
 
     ``recorded``: data set → the hosts that it was recorded on, where that is known.
     """

@@ -59,8 +59,8 @@ def _document(source: str) -> Iterator[tuple[KeyPath, int]]:
 
 
 def _table(node: Node, counts: dict[KeyPath, int]) -> Iterator[tuple[KeyPath, int]]:
-    """Yield (path, line) of the keys in a ``[table]`` or ``[[element]]``; ``counts`` holds the number of the latest
-    element of each array."""
+    """Yield (path, line) of the header and the keys of a ``[table]`` or ``[[element]]``; ``counts`` holds the number of
+    the latest element of each array."""
     key = next((child for child in node.children if child.type in _KEYS), None)
     if key is None:
         return

@@ -1,7 +1,8 @@
 """Read one TOML table key by key, collecting every problem instead of stopping at the first.
 
-A *kind* is a function that returns a raw value checked, or raises :class:`WrongValueError`. A :class:`TomlTable` notes
-the keys that were read; every other key is unknown and is reported with the nearest right name.
+A *kind* is a function that takes a raw value and returns it checked, or raises :class:`WrongValueError`. A
+:class:`TomlTable` notes the keys that were read; every other key is unknown and is reported with the nearest right
+name.
 """
 
 from __future__ import annotations

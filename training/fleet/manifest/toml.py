@@ -77,7 +77,10 @@ def read_source(path: Path) -> str:
 
 
 def parse(source: str) -> Document:
-    """Parse TOML, skipping single lines that cannot be read; mistakes are in the returned document, none is raised."""
+    """Parse TOML, skipping single lines that cannot be read; mistakes are in the returned document, none is raised.
+
+    If a mistake is not in one line alone, or there are too many, the document has no values.
+    """
     lines = source.split("\n")
     for number, line in enumerate(lines, 1):
         if line.count(".") > DOTS_A_LINE_MAX:

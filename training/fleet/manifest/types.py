@@ -35,7 +35,7 @@ def _key(kind: Kind[Any], default: Any = None, *, required: bool = False) -> Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSpec:
-    """A host as the manifest declares it. ``None``: not declared, so the detected value is used."""
+    """A host as the manifest declares it. ``None``: not declared; of a resource, the detected value is then used."""
 
     name: str = ""
     description: str = _key(text(500, empty=True), "")
@@ -70,7 +70,8 @@ class HostSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerSpec:
-    """A custom trainer: its command and its output files."""
+    """A custom trainer: its command, its output files, the command that describes its flags, and its environment
+    variables."""
 
     name: str = ""
     command: tuple[str, ...] = _key(kinds.command, (), required=True)
@@ -132,8 +133,8 @@ def read(
     defaults: Mapping[str, Any] = MappingProxyType({}),
     only: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Check the keys that the class ``of`` declares, or ``only`` some of them; return each key's value, or its default
-    if absent or wrong.
+    """Check the keys that the class ``of`` declares with a check, or only those named in ``only``; return each key's
+    value, or its default if absent or wrong.
 
     ``given`` has the checks of keys whose allowed values depend on more than the declaration.
     """

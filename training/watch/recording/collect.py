@@ -1,8 +1,8 @@
 """Read the channels of a host, one sample at a time.
 
 The view ``machine`` reads psutil and /proc: a whole host, without privileges, on every system that psutil supports. The
-view ``container`` reads the control group and the network namespace in which the recorded work runs. So other work on
-the same hardware hardly shows. Channels that a view cannot measure are absent or None in its samples.
+view ``container`` reads the control group and the network namespace in which the recorded work runs, so that other
+work on the same hardware hardly changes its samples. Channels that a view cannot measure are absent or None.
 """
 
 import math
@@ -28,7 +28,7 @@ class Collector(Protocol):
 class Accumulator:
     """A sum of a counter over processes, which never falls although processes end.
 
-    The last value read from an ended process stays in the sum; its use between that reading and its end is lost.
+    The last value read from an ended process stays in the sum; what the process counted after that reading is lost.
     """
 
     def __init__(self) -> None:
@@ -146,10 +146,11 @@ class ContainerCollector:
 
 
 class TreeCollector:
-    """Reads the tree channels: sums over the processes that the recorder started and all their children.
+    """Reads the tree channels: sums over the processes that the recorder started for the present phase, and over all
+    their descendants.
 
-    Only the laboratory can know which processes these are. ``roots`` returns the ids of the processes that the recorder
-    started for the present phase (none while the host idles).
+    A deployed detector cannot know which processes these are. The function ``roots`` returns the ids of the started
+    processes that still run (none while the host idles).
     """
 
     def __init__(self, roots: Callable[[], list[int]]) -> None:

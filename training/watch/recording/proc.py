@@ -36,8 +36,8 @@ def read_text(path: str | Path) -> str:
 
 
 def number(path: str | Path) -> float | None:
-    """Return the number in a file that contains only a whole number, as many control group files do; None for another
-    content."""
+    """Return the number in a file that contains only a whole number, as many control group files do; None for other
+    content or an unreadable file."""
     text = read_text(path).strip()
     return float(text) if text.isdigit() else None
 

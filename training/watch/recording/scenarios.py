@@ -82,7 +82,7 @@ def _benign() -> tuple[str, ...]:
 
 def _active(name: str, start_s: float, rng: random.Random, alone: float) -> Phase:
     """Return a phase with a random intensity, more often a low one; with the probability 1 - ``alone``, a random benign
-    behaviour runs beside."""
+    behaviour runs at the same time."""
     company = None
     if rng.random() >= alone:
         company = running(rng.choice(_benign()), start_s, rng.uniform(0.05, 0.7), rng)
@@ -99,8 +99,8 @@ def _idle(start_s: float) -> Phase:
 
 
 def _work(name: str, duration_s: float, rng: random.Random) -> tuple[Phase, ...]:
-    """Draw the phases of a benign scenario: idle, the work, in half of the cases a pause and the work again, and at the
-    end mostly idle."""
+    """Draw the phases of a benign scenario: idle, the work, in half of the cases a pause and the work again, and in
+    most cases idle at the end."""
     begin, end = duration_s * rng.uniform(0.05, 0.15), duration_s * rng.uniform(0.92, 1.0)
     phases = [_idle(0.0), _active(name, begin, rng, ALONE)]
     if rng.random() < 0.5:

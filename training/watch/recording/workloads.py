@@ -68,8 +68,8 @@ def run(name: str, ctx: Context, clock: Clock, duration_s: float) -> None:
 def dress(rng: random.Random) -> bytearray:
     """Start a random number of sleeping threads, and return a random amount of memory for the caller to keep.
 
-    Programs of one kind differ in both; otherwise a detector could recognise a behaviour by this program's number of
-    threads.
+    Both are random because otherwise a detector could recognise recorded behaviours by the threads and memory of this
+    program.
     """
     for _ in range(rng.choice((0, 0, 1, 2, 4, 7))):
         threading.Thread(target=threading.Event().wait, daemon=True).start()
