@@ -50,9 +50,10 @@ def state_path(document: Mapping[str, Any], host: str) -> Path:
 
 
 def confirm(names: argparse.Namespace) -> str:
-    """Leave a note that makes the running watch confirm the host's change; return the sentence that reports this.
+    """Leave a note that makes the watch with the same state file confirm the host's change; return the sentence that
+    reports this.
 
-    Raises ``TrainerError``.
+    Raises ``TrainerError`` if no change was reported, or the checkpoint or the state file cannot be used.
     """
 
     document = read(names.checkpoint).document

@@ -29,7 +29,7 @@ def open_pages(
         str | None, typer.Argument(metavar="[JOB]", help="The page of this job.", autocompletion=complete.jobs)
     ] = None,
 ) -> None:
-    """Open the dashboard in the browser, and print its address."""
+    """Print the dashboard's address and, if this machine has a desktop, open it in the browser."""
     client = context.client()
     client.health()  # a page that cannot be reached says less than the command does
     path = "/" if job is None else f"/jobs/{quote(client.job(job)['job']['job_id'], safe='')}"

@@ -22,12 +22,14 @@ _PATIENCE_S = 2.0  # seconds; a person pressed a key and waits
 
 
 def jobs(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the names of jobs that begin with ``incomplete``."""
+    """Return at most 1000 names of jobs that begin with ``incomplete``, without those that a shell could evaluate;
+    empty after any error."""
     return _names(ctx, incomplete, lambda client: [each["name"] for each in client.jobs()["jobs"]])
 
 
 def hosts(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the names of hosts that begin with ``incomplete``."""
+    """Return at most 1000 names of hosts that begin with ``incomplete``, without those that a shell could evaluate;
+    empty after any error."""
     return _names(ctx, incomplete, lambda client: [each["hostname"] for each in client.workers()["workers"]])
 
 
@@ -50,8 +52,8 @@ def _names(ctx: typer.Context, incomplete: str, ask: Callable[[FleetClient], lis
 
 
 class _Quoted(str):
-    """A completion as bash takes it: quoted, and without the part before the last ``=``. It claims to begin with any
-    text, because Typer drops completions that do not begin with the typed text."""
+    """A completion as bash takes it: quoted, and without the part up to the last typed ``=``. Its ``startswith`` is
+    always True, because Typer drops completions that do not begin with the typed text."""
 
     __slots__ = ()
 

@@ -65,7 +65,8 @@ def find_credentials(environ: Mapping[str, str]) -> Credentials | None:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Tell whether the folder belongs to this user: another user's folder in the present directory is not trusted."""
+    """Tell whether the folder belongs to this user: another user's folder in the present directory is not trusted. On
+    Windows the answer is always True."""
     try:
         return os.name != "posix" or folder.stat().st_uid == os.geteuid()
     except OSError:
@@ -73,7 +74,8 @@ def _is_ours(folder: Path) -> bool:
 
 
 def usual_url(environ: Mapping[str, str]) -> str:
-    """Return the URL of the receiver that this user has joined, or else of a receiver on this machine."""
+    """Return the URL of the receiver that this user has joined, or else the default URL on this machine: https if a
+    receiver's own credentials were found, http without any."""
     found = find_credentials(environ)
     if found is None:
         return DEFAULT_URL
@@ -203,8 +205,8 @@ def _with_flags(said: RenderableType, flags: str, callers: Set[str]) -> Renderab
 
 @contextmanager
 def meter(context: CommandContext, words: str, *, of_bytes: bool = True) -> Iterator[Callable[..., object]]:
-    """Give a function that shows progress: as a bar on a terminal; elsewhere, if it counts bytes, as a line from time
-    to time."""
+    """Give the ``with`` block a function that shows progress as a bar on a terminal. Elsewhere it prints a line at most
+    every ten seconds if it counts bytes (``of_bytes``), else nothing."""
     if not context.err.isatty():
         yield _lines(context, words) if of_bytes else lambda *_: None
         return

@@ -88,7 +88,7 @@ def _panel(
     name: str, replies: Sequence[Json], curves: Sequence[Points], width: int, *, plain: bool, log: bool
 ) -> Iterator[Text]:
     """Draw one series (loss or metric) of all jobs under a heading, with a summary line for each job. Several jobs are
-    told apart by letters and colours."""
+    distinguished by letters and colours."""
     yield Text(f"{name} by epoch{' (logarithmic)' if log else ''}", "bold")
     shown = [[(x, math.log10(y) if log else y) for x, y in curve if y > 0 or not log] for curve in curves]
     if not any(shown):

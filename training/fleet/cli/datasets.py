@@ -60,7 +60,8 @@ def push_dataset(
 
 
 def moved_lines(view: Json, name: str) -> list[str]:
-    """Return the lines that say which jobs change because the name now means another data set than before."""
+    """Return the lines that say how many jobs change because ``name`` now means another data set than before; empty if
+    none does."""
     anew, waiting = view["jobs_anew"], view["jobs_waiting"]
     was, lines = "another one", []
     if view["was"]:
@@ -92,7 +93,7 @@ def remove_dataset(
     context: CommandContext,
     dataset: Annotated[str, typer.Argument(metavar="DATASET", help="A data set's name, id, or a prefix of its id.")],
 ) -> None:
-    """Remove a data set that no job needs; if it has several names, free only the given one."""
+    """Remove a data set that no job needs; given one of its several names, remove only that name."""
     calls = context.client().datasets
     rows = calls.datasets()["datasets"]
     names = {name: row["dataset_id"] for row in rows for name in row["names"]}

@@ -52,8 +52,8 @@ def judge(
 ) -> None:
     """Record what you found out about an incident: alarms are confirmed or false, a change of the host is closed.
 
-    Close a change here only if its watch cannot confirm it, because the watch lost its state or no longer runs. Alarms
-    stay as they are, and the next change is reported.
+    Close a change here only if its watch cannot confirm it, because the watch lost its state or no longer runs. Closing
+    a change does not alter when the watch raises alarms, and the host's next change is reported again.
     """
     answer = context.client().judge(number, verdict=verdict.value)
     line = f"incident {answer['number']} on {printable(answer['host'])}: {answer['verdict'] or 'not judged'}"
@@ -85,7 +85,8 @@ def _row(each: Json) -> Sequence[object]:
 
 
 def state_of(one: Json) -> str:
-    """Say in a few words whether an incident is open or over, and what a person decided."""
+    """Return a person's verdict on an incident or change. Without a verdict: ``look into it`` while it is open, how it
+    ended for a change, and an empty text for an incident that is over."""
     if one["verdict"] == "closed":
         return f"closed by {one['judged_by']}"
     return one["verdict"] or ENDS.get(one["ended"], "look into it")
@@ -96,7 +97,8 @@ def _stands(one: Json) -> bool:
 
 
 def lasted(one: Json) -> str:
-    """Say how long an incident lasted, or that it is still open."""
+    """Return how long an incident lasted, from its begin to its last alarm; with the word ``open`` if it has not
+    ended."""
     length = words.duration(max(0.0, one["last_alarm_at"] - one["began_at"]))
     return length if one["ended"] else f"{length}, open"
 

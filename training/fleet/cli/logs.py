@@ -89,8 +89,8 @@ def _print(context: CommandContext, page: Json) -> None:
 
 
 def _follow(context: CommandContext, reader: LogReader) -> None:
-    """Print new lines until the attempt has ended and its last line has arrived; wait while the receiver does not
-    answer."""
+    """Print new lines until the attempt has ended and its last line has arrived, or ``LATE_LOOKS`` requests after its
+    end have brought no line; wait while the receiver does not answer."""
     left, told = LATE_LOOKS, False
     while reader.last.get("live") or (reader.last.get("complete") is False and left > 0):
         left -= not reader.last.get("live")
@@ -108,7 +108,7 @@ def _follow(context: CommandContext, reader: LogReader) -> None:
 
 def _outcome(context: CommandContext, reader: LogReader) -> int:
     """Return the exit code for the attempt's end: 0 if it completed or has not ended, 4 if it was cancelled, else 3.
-    Print any end but completion."""
+    Print how it ended, unless it completed, and whether its last lines are missing."""
     if not reader.attempt:
         return DONE
     found = [each for each in reader.client.job(reader.job)["attempts"] if each["attempt"] == reader.attempt]

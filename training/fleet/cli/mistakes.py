@@ -19,8 +19,8 @@ REFUSED_SO = "the manifest was not taken; nothing has changed"
 
 
 def complain_of(context: CommandContext, mistakes: Sequence[object], said: str = REFUSED_SO) -> None:
-    """Print every mistake to standard error, after the line ``said``; with ``--json`` print only the mistakes, as
-    JSON."""
+    """Print every mistake to standard error, after the line ``said``; with ``--json`` print only the mistakes, as JSON
+    to standard output."""
     if context.as_json:
         print(json_text({"mistakes": list(mistakes)}), file=context.out)
         return

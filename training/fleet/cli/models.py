@@ -144,7 +144,8 @@ def unpack(
 
 
 def _refuse_to_mix(target: Path, allowed: Collection[str], found: list[Unpacked], *, shared: bool) -> None:
-    """Raise BundleRefused if a file in the folder would be replaced, or could be mistaken for a part of this model."""
+    """Raise BundleRefused if a file in the folder would be replaced by a different one, or could be mistaken for a part
+    of this model. Unless ``shared``, any other file in the folder counts as such."""
     remedy = "name another folder with --out, or replace it with --force"
     mine = {member.name: member for member in found}
     for name in sorted(allowed):
@@ -171,8 +172,8 @@ def _is_the_same(path: Path, member: Unpacked) -> bool:
 
 
 def _take_away(target: Path, allowed: Collection[str], found: list[Unpacked]) -> None:
-    """Remove from the folder the files of another model of this kind, because parts of two models would look like
-    one."""
+    """Remove from the folder the files with names in ``allowed`` that this bundle does not bring: they belong to
+    another model of this kind, and parts of two models would look like one."""
     for name in sorted(set(allowed) - {member.name for member in found}):
         (target / name).unlink(missing_ok=True)
 
@@ -236,8 +237,8 @@ def _exactly(stream: IO[bytes], count: int) -> bytes:
 
 
 def _check_sidecars(staging: Path, found: list[Unpacked]) -> None:
-    """Check each checkpoint's sidecar against the size and SHA-256 in the checkpoint. Raises BundleRefused if they
-    differ."""
+    """Check the sidecar of each unpacked checkpoint against the size and SHA-256 that the checkpoint states. Raises
+    BundleRefused if they differ."""
     files = {member.name: (member.size, member.sha256) for member in found}
     for name in files:
         if name.endswith(CHECKPOINT_ENDING):

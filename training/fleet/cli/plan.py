@@ -148,8 +148,8 @@ def read_plan(context: CommandContext, file: Path) -> Manifest | None:
 
 
 def sent_plan(manifest: Manifest, file: Path) -> dict[str, Any]:
-    """Return a checked plan as the body of a request: jobs without ids, tables without their names, channels only as
-    digests."""
+    """Return a checked plan as the body of a request: jobs without ids, hosts and custom trainers by name, and channels
+    only as digests."""
     from training.fleet.manifest.channels import digests
     from training.fleet.manifest.types import retention_table
 
@@ -170,7 +170,7 @@ def _without(table: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 def _located(mistakes: Sequence[Json], manifest: Manifest | None, file: Path | None) -> list[Json]:
     """Return the receiver's mistakes with the names of jobs instead of numbers, because the receiver counts every job
-    that a matrix makes."""
+    that a matrix makes. Without FILE, the mistakes are returned unchanged."""
     if manifest is None or file is None:
         return list(mistakes)
     found: list[Json] = []

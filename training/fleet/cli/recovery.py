@@ -192,7 +192,7 @@ def explained(state: Deployment) -> Iterator[None]:
 
 
 def render(report: DoctorReport, *, deep: bool) -> RenderableType:
-    """Render every finding with its remedy, and the scope of the check."""
+    """Render every finding with its remedy, the sizes of what grows, and the scope of the check."""
     lines = [_line(each) for each in report.findings]
     looked = " and ".join(counted(count, what) for what, count in report.looked_at.items())
     read = "every byte was read" if deep else "their bytes were not read: --deep does that"
@@ -213,6 +213,7 @@ def _line(finding: Finding) -> Text:
 
 @contextmanager
 def stages(context: CommandContext) -> Iterator[Callable[[str, int, int], object]]:
-    """Give a function that shows the present stage as a progress bar on a terminal; elsewhere it shows nothing."""
+    """Give the ``with`` block a function that shows the present stage as a progress bar on a terminal; elsewhere the
+    function shows nothing."""
     with meter(context, "", of_bytes=False) as show:
         yield lambda what, done, whole: show(done, whole, what)

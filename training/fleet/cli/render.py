@@ -110,7 +110,7 @@ class Lines:
 
 
 def render_job(detail: Json) -> RenderableType:
-    """Render a job: its requirements, its state, and each attempt."""
+    """Render a job: its state, its requirements, each attempt, and its last 15 events."""
     view, spec, now = detail["job"], detail["spec"], detail["now"]
     made = Table.grid(padding=(0, 2))
     about: list[tuple[str, object]] = [
@@ -204,8 +204,8 @@ def _gpu(capability: Json) -> str:
 
 
 def _data(worker: Json) -> str:
-    """Return the text that says how much data sets take on a host, how much they may take, and which are there; empty
-    if unknown."""
+    """Return the text that says how much data sets take on a host, how much they may take, and the ids of the first
+    three; empty if there are none or the host reports none."""
     told = worker["capability"].get("data_sets")
     here, most = (number(told.get(key)) if isinstance(told, Mapping) else None for key in ("bytes", "bytes_max"))
     if not here or most is None:
@@ -217,7 +217,8 @@ def _data(worker: Json) -> str:
 
 
 def moved_line(ref: str, answer: Json) -> str:
-    """Return the line that says which state an act left the job in, and how many other jobs begin with ``ref``."""
+    """Return the line that says which state an act left the job in, and how many other jobs have a name or id that
+    begins with ``ref``."""
     who, near = printable(answer["name"] or ref), answer["near"]
     line = f"{who} ({printable(answer['job_id'])[:_ID_IN_LINE]}…) is {printable(answer['status'])}"
     if answer["held_by"]:

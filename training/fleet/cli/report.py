@@ -45,8 +45,8 @@ def report(
 
 
 def write_site(client: FleetClient, out: Path, before: list[str], step: Callable[[int, int], object]) -> dict[str, int]:
-    """Request all pages, write them into ``out``, and remove those files of ``before`` that were not written again.
-    Return the numbers of files and jobs."""
+    """Request the pages, write them into ``out``, and remove those files of ``before`` that this site does not have.
+    Return the numbers of files, of jobs with a page, and of jobs left out."""
     from training.fleet.pages.site import site
 
     made = site(partial(_page, client), step)

@@ -30,7 +30,7 @@ def speeds(
     model: Annotated[str | None, typer.Option(help="Only jobs of this model.")] = None,
     host: Annotated[str | None, typer.Option(help="Only this host.")] = None,
 ) -> None:
-    """Show how long each kind of job takes on each host, how sure that is, and how much memory it needs."""
+    """Show how long each kind of job takes on each host, the range for four of five such jobs, and their memory."""
     client = context.client()
     answer = dict(client.speeds())
     kinds = [_on(host, kind) for kind in answer["kinds"]]
@@ -43,7 +43,7 @@ def speeds(
 
 
 def _on(host: str | None, kind: Json) -> Json:
-    """Return a kind of jobs with the times on ``host`` alone, if that is given."""
+    """Return a kind of jobs with the times on ``host`` alone; unchanged if ``host`` is None."""
     if host is None:
         return kind
     return {**kind, "hosts": [each for each in kind["hosts"] if each["host"].lower() == host.lower()]}

@@ -23,7 +23,7 @@ def models(
     context: CommandContext,
     test: Annotated[int | None, typer.Option(help="Number of the test; default the most used one.", min=1)] = None,
 ) -> None:
-    """Show which model to believe: figures with intervals, ties, verdicts, and pairs that were never tested."""
+    """Show which model to believe: figures with intervals, ties, verdicts, and what each was never tested on."""
     client = context.client()
     reply = client.models()
     if test is not None and test != 1:

@@ -47,7 +47,7 @@ Defaults = Mapping[str, Any]  # the checked values of [defaults]
 
 @dataclass(frozen=True, slots=True)
 class Trainers:
-    """The models that can be trained, and the descriptions of their trainers."""
+    """The models that can be trained, each with its hyperparameters, and the custom and built-in trainers of them."""
 
     flags: Mapping[str, Mapping[str, HyperFlag] | None]  # hyperparameters of each; None: they are not known
     own: Mapping[str, TrainerSpec] = field(default_factory=dict)

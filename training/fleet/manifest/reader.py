@@ -164,8 +164,8 @@ class TomlTable:
 
 
 def nearest(name: str, known: Iterable[str], problems: Sequence[UnplacedMistake] = ()) -> str:
-    """Return a hint at the right name: the nearest known one, or all when none is near or there are too many
-    ``problems``."""
+    """Return a hint at the right name: the nearest known name, or all known names when none is near or there are
+    already too many ``problems``; empty if no name is known."""
     names = sorted(known)
     if len(problems) < _SUGGESTIONS_MAX and (near := closest(name, names)) is not None:
         return f"did you mean `{near}`?"
@@ -185,8 +185,8 @@ def closest(name: str, known: Iterable[str]) -> str | None:
 
 
 def whole(low: int, high: int) -> Kind[int]:
-    """Make the check for a whole number from ``low`` to ``high``. 3.0 is accepted as 3, so that a value's spelling
-    never matters."""
+    """Make the check for a whole number from ``low`` to ``high``. 3.0 is accepted as 3, so that two ways of writing a
+    number mean the same."""
 
     def kind(value: Any) -> int:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -259,8 +259,10 @@ def one_of(options: Iterable[str], what: str) -> Kind[str]:
 def list_of(
     kind: Kind[str], *, least: int = 0, most: int = 10_000, words: Callable[[str], Iterable[str]] = lambda text: (text,)
 ) -> Kind[tuple[str, ...]]:
-    """Make the check for a list of ``kind``, which reports every wrong entry. ``words`` splits a text given instead of
-    a list into the entries that are probably meant."""
+    """Make the check for a list of ``least`` to ``most`` entries, each checked by ``kind``; all wrong ones are reported.
+
+    ``words`` splits a text that is given instead of a list into the probable entries, for the hint.
+    """
 
     def whole_list(value: Any) -> tuple[str, ...]:
         if not isinstance(value, list) or not least <= len(value) <= most:
