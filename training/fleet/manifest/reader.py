@@ -259,7 +259,8 @@ def one_of(options: Iterable[str], what: str) -> Kind[str]:
 def list_of(
     kind: Kind[str], *, least: int = 0, most: int = 10_000, words: Callable[[str], Iterable[str]] = lambda text: (text,)
 ) -> Kind[tuple[str, ...]]:
-    """Make the check for a list of ``least`` to ``most`` entries, each checked by ``kind``; all wrong ones are reported.
+    """Make the check for a list of ``least`` to ``most`` entries, each checked by ``kind``; all wrong entries are
+    reported.
 
     ``words`` splits a text that is given instead of a list into the probable entries, for the hint.
     """
