@@ -39,7 +39,7 @@ class Whisker(NamedTuple):
 
 
 class _Frame(NamedTuple):
-    """The ranges of a chart's two axes, which convert data coordinates to those of the view box."""
+    """Holds the ranges of a chart's two axes, and converts data coordinates to coordinates of the view box."""
 
     x: Range
     y: Range

@@ -10,7 +10,7 @@ _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 class Clock(Protocol):
-    """A source of three kinds of time: wall, monotonic, and awake. Each rule states which kind it uses."""
+    """A source of three kinds of time: wall, monotonic, and awake."""
 
     def now(self) -> float:
         """Return the wall time in epoch seconds (UTC). The system may set this clock forwards or back."""

@@ -1,1 +1,2 @@
-"""Coordination: a receiver hands jobs to workers that pull. This package imports no machine-learning library."""
+"""Coordination: a receiver grants jobs to workers that ask for them. This package imports no machine-learning
+library."""

@@ -84,7 +84,7 @@ def requeue(
     jobs: Annotated[list[str] | None, JOBS] = None,
     failed: Annotated[bool, typer.Option("--failed", help="All failed jobs of the plan.")] = False,
 ) -> int:
-    """Train jobs again, whatever their state; failures and losses are counted from 0 again."""
+    """Train jobs again, whatever their state: a running attempt is superseded, and failures and losses count from 0."""
     if not (jobs or failed):
         raise CannotError(f"{NAME_A_JOB}; or all that have failed: --failed", USAGE)
     client = context.client()

@@ -41,7 +41,8 @@ _SAYS_NOTHING = "says nothing, as a file that an editor or a sync has not finish
 
 @cache
 def default_describer() -> Describer:
-    """Return the describer of the installed trainers, one for this process, which caches their answers."""
+    """Return the object that asks the installed trainers for their flags; this process has only one, which caches the
+    answers."""
     return ProcessDescriber()
 
 

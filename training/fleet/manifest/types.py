@@ -29,7 +29,7 @@ SCHEMA_VERSION = 1
 
 
 def _key(kind: Kind[Any], default: Any = None, *, required: bool = False) -> Any:
-    """Declare a key of the manifest whose values this kind checks."""
+    """Declare a key of the manifest, whose values the function ``kind`` checks."""
     return field(default=default, metadata={"kind": kind, "required": required})
 
 

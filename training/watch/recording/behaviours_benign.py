@@ -1,4 +1,5 @@
-"""Benign behaviours: ordinary work of hosts, using only the standard library and a scratch folder."""
+"""Benign behaviours: ordinary work of hosts, done with the standard library alone, in a scratch folder and over
+loopback."""
 
 import bz2
 import gzip

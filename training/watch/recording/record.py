@@ -58,8 +58,8 @@ class RecordingOrder(NamedTuple):
 
 @dataclass
 class Tape:
-    """The recorded values: the samples, their times in seconds, and the (time, name) at which each phase really
-    began."""
+    """The recorded values: the samples, their times in seconds since the episode began, and for each phase the pair
+    (time, name) of its real beginning."""
 
     t: list[float] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
