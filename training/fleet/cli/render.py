@@ -217,8 +217,8 @@ def _data(worker: Json) -> str:
 
 
 def moved_line(ref: str, answer: Json) -> str:
-    """Return the line that says which state an act left the job in, and how many other jobs have a name or id that
-    begins with ``ref``."""
+    """Return the line that says which state an act left the job in, and how many other jobs' names or ids begin with
+    ``ref``."""
     who, near = printable(answer["name"] or ref), answer["near"]
     line = f"{who} ({printable(answer['job_id'])[:_ID_IN_LINE]}…) is {printable(answer['status'])}"
     if answer["held_by"]:
