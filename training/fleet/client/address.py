@@ -1,4 +1,4 @@
-"""The receiver's address: parse it, and tell whether others could read what is sent there."""
+"""The receiver's address: parse it, and tell whether requests to it are encrypted or stay on this machine."""
 
 from __future__ import annotations
 

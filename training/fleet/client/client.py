@@ -16,10 +16,10 @@ database that granted it. The client remembers that database for its own claims;
 ``client.about(database_id)`` names it. For other calls it must be the database that answered this client first. With
 ``one_database=False``, as in a worker, which lives for months, any database may answer these.
 
-Each call takes the members of its request by name, and returns the message that :mod:`training.fleet.wire` has for it.
-``answer.job_id`` is ``answer["job_id"]`` too, and ``to_dict()`` returns the whole message. Calls of readers and
-operators return that dict, as docs/protocol.md shows it; ``cancel``, ``requeue``, ``hold`` and ``unhold`` return the
-message.
+Each call takes the members of its request by name. A worker's call about a job returns a message of
+:mod:`training.fleet.wire`: ``answer.job_id`` is ``answer["job_id"]`` too, and ``to_dict()`` returns the message as a
+dict. The other calls return such a dict, as docs/protocol.md shows it; only ``cancel``, ``requeue``, ``hold`` and
+``unhold`` return a message.
 
 A call raises Unreachable, Unavailable, Refused, Superseded or Cancelled, which all are ClientError;
 :mod:`training.fleet.client.answers` says when. If a file cannot be read or written, the call raises OSError.
@@ -133,8 +133,8 @@ class _Claims:
             self._held.pop(job_id, None)
 
     def beat(self, held: _Held, lines: Sequence[str], members: Mapping[str, Any]) -> HeartbeatRequest:
-        """Make the next heartbeat of a claim: with the next number, and its output lines numbered after those sent
-        before."""
+        """Make the next heartbeat of a claim: with the next number, and its output lines numbered from the first line
+        that the receiver lacks."""
         with self._lock:
             held.seq += 1
             log = LogLines(first=held.log_next, lines=list(lines)) if lines else None
@@ -154,7 +154,7 @@ def _move(name: str) -> Callable[..., MovedReply]:
 
 class FleetClient:
     """Calls to one receiver. ``tries`` bounds how often a call is sent (None: no bound); most calls take a ``tries`` of
-    their own.
+    their own (None: the client's).
 
     A worker's call names the claim by ``claim_id``; without it, the id of the job's last ``claim`` is used.
     """
@@ -242,7 +242,8 @@ class FleetClient:
     ) -> HeartbeatReply:
         """Renew the lease; report progress, the use of the host and output (``HeartbeatRequest``, whole or by members).
 
-        A heartbeat that is given by members gets its number automatically; its ``lines`` must follow those sent before.
+        A heartbeat that is given by members gets its number automatically; its ``lines`` must begin with the line whose
+        number is ``log_next`` of the last answer (the first: 0).
         """
         tries, held = members.pop("tries", None), self._claims.of(job_id, members.get("claim_id"))
         message = message or self._claims.beat(held, lines, members)

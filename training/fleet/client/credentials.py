@@ -45,7 +45,7 @@ class Identity(msgspec.Struct, frozen=True):
 
     def due(self, now: float) -> bool:
         """Return True if the certificate should be renewed: two thirds of its life are over, or the clock was set back
-        to before its beginning."""
+        to an hour or more before ``received_at``."""
         return not -_CLOCK_BACK_S < now - self.received_at < self.valid_s * 2 / 3
 
 
@@ -142,9 +142,9 @@ def new_request(name: str) -> tuple[bytes, str]:
 def renew_if_due(credentials: Credentials, client: FleetClient, now: float) -> bool:
     """Renew the certificate, with a new key, if :meth:`Identity.due` says so; return True if it was renewed.
 
-    ``now`` is this machine's wall clock. New connections present the new certificate, so ``client`` and other clients
-    must close their idle connections. Raises ClientError, CredentialsError, OSError; the old certificate is valid until
-    its end.
+    ``now`` is this machine's wall clock. Only new connections present the new certificate, so the caller must then
+    close the idle connections of ``client`` and other clients. Raises ClientError, CredentialsError, OSError; the old
+    certificate is valid until its end.
     """
     known = credentials.identity()
     if known is None or not known.due(now):

@@ -17,8 +17,8 @@ SLOW_S = 120.0  # seconds; a small board takes long to check a listing or to syn
 
 
 class ChunkCalls:
-    """The calls that transfer a listing and its chunks at one address, over a client's connections. ``tries`` bounds
-    how often a call is sent; None: as the client says."""
+    """The calls that transfer listings and their chunks, over a client's connections. ``tries`` bounds how often a call
+    is sent; None: as the client says."""
 
     def __init__(self, caller: Caller, address: Callable[[str], str], headers: Mapping[str, str] | None = None) -> None:
         """``address`` returns the endpoint's address for a data set's or a state's id; ``headers`` are sent with each

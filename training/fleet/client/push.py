@@ -66,7 +66,8 @@ def read_folder(root: Path, progress: Progress) -> Listing:
 
 
 def _files(root: Path) -> Iterator[Path]:
-    """Yield the data set's files; raises OSError for an unreadable folder, and FolderError for a link or a device."""
+    """Yield the data set's files; raises OSError for an unreadable folder, and FolderError for a link, a device or too
+    many files."""
 
     def fails(error: OSError) -> None:
         raise error
@@ -132,7 +133,8 @@ def push(
 
 
 def send(calls: ChunkCalls, root: Path, listing: Listing, *, tries: int = PUSH_TRIES) -> Iterator[tuple[int, int]]:
-    """Announce a listing and upload missing chunks until none is missing; small chunks share a request.
+    """Announce a listing and upload missing chunks until none is missing, or none is missing that was not just
+    uploaded; small chunks share a request.
 
     Yields, after each request, its number of bytes, and the number of bytes of all chunks that were missing at the
     beginning. ``tries`` bounds how often an announcement is sent. Raises FolderError when a file changed meanwhile,

@@ -97,7 +97,8 @@ class Caller:
         timeout_s: float | None = None,
         sink: Sink | None = None,
     ) -> Response:
-        """Send one request; raises the error that the retry table names for the answer."""
+        """Send one request. Raises Unreachable if no answer came, Stranger for another program's answer, and for a
+        refusal the error that the retry table names."""
         sent = {"Accept": "application/json", **self.headers, **(headers or {})}
         if isinstance(body, bytes):
             sent["Content-Type"] = "application/json"

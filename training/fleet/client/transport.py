@@ -2,7 +2,8 @@
 by their own.
 
 :class:`HttpTransport` keeps connections alive and may be used from several threads at once: each request takes an idle
-connection or opens one. It never retries; the retry table is in answers.py.
+connection or opens one. It repeats a request only if an idle connection turns out to be closed, and the body is no
+file; the retry table is in answers.py.
 """
 
 from __future__ import annotations
@@ -132,7 +133,8 @@ class HttpTransport:
     def __init__(self, base_url: str, *, tls: ssl.SSLContext | None = None, answer_s: float | None = None) -> None:
         """``base_url`` is ``http[s]://host[:port][/prefix]``; anything else is a ValueError in one sentence.
 
-        ``answer_s`` bounds a whole exchange that transfers no file, even if bytes keep arriving slowly.
+        ``answer_s``, or the request's ``timeout_s`` if that is longer, bounds a whole exchange that transfers no file,
+        even if bytes keep arriving slowly. None: no such bound.
         """
         self._answer_s = answer_s
         self._at = Address.of(base_url)
@@ -172,7 +174,7 @@ class HttpTransport:
         return Response(answer.status, {name.lower(): value for name, value in answer.getheaders()}, content)
 
     def wait_for_hangup(self, timeout_s: float) -> bool:
-        """Wait until the other side closes an idle connection.
+        """Wait until the other side closes the idle connection that was used last, at most ``timeout_s`` seconds.
 
         Return True if the other side closed the connection in time, or if no connection is idle.
         """
@@ -190,7 +192,8 @@ class HttpTransport:
     def _converse(
         self, asked: _Asked, timeout_s: float, deadline: _Deadline
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        """Send the request over an idle connection or a new one, and read the answer's header."""
+        """Send the request over an idle connection or a new one, and read the answer's header. If an idle connection
+        turns out to be closed, try the next one, unless the body is a file."""
         while True:
             idle = self._take(timeout_s)
             connection = idle or self._new(timeout_s)

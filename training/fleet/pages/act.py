@@ -113,8 +113,8 @@ _LASTS = "A trainer that is paused for too long is stopped, and its job goes to 
 
 
 def order_question(act: Act, host: str, now: str | None, jobs: Sequence[str]) -> Question:
-    """Make the confirmation page of a host's pause, drain or resume. ``now`` says why the host gets no jobs already;
-    ``jobs`` names what it trains."""
+    """Make the confirmation page of a host's pause, drain or resume. ``now`` says why the host already gets no jobs, if
+    so; ``jobs`` names what it trains."""
     name, (button, means, _) = one_line(host, 60), _ORDERED[act]
     says = [f"It is {one_line(now, 400)}."] if now else []
     says += [means] if act is Act.RESUME else [_UNTIL, means, *([_LASTS] if act is Act.PAUSE else [])]
@@ -124,7 +124,8 @@ def order_question(act: Act, host: str, now: str | None, jobs: Sequence[str]) ->
 
 
 def order_outcome(act: Act, host: str, note: str | None) -> Outcome:
-    """Describe the result of an order to a host; after a pause or a drain, link the resume."""
+    """Describe the result of an order to a host. After a pause or a drain, link the resume; after a resume, ``note``
+    says why the host still gets no jobs, if so."""
     title = f"{one_line(host, 60)} {_ORDERED[act][2]}."
     if act is Act.RESUME:
         return Outcome(title, [f"It still gets no jobs: it is {one_line(note, 400)}."] if note else [])

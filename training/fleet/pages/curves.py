@@ -70,8 +70,8 @@ def figures(views: Views, jobs: Sequence[tuple[str, str]]) -> list[DrawnFigure]:
 
 
 def roc(reports: Sequence[tuple[str, ReportView]]) -> Markup | None:
-    """Draw the ROC curves of reports (name, report) in one chart; None if there are none. Of several reports, only the
-    first curve is drawn."""
+    """Draw the ROC curves of reports (name, report) in one chart; None if there are none. If there are several reports,
+    only the first curve of each is drawn."""
     drawn = []
     for name, report in reports:
         lines = report.roc if len(reports) == 1 else report.roc[:1]

@@ -16,7 +16,8 @@ ROWS_MAX = 50
 
 
 class EventsQuery(NamedTuple):
-    """The address of the page: its filters, and the event at which it continues. Empty: all events, from the newest."""
+    """The content of the page's address: its filters, and the event whose predecessors the page lists. When empty, it
+    means all events, from the newest."""
 
     job: str = ""  # an id
     host: str = ""
@@ -66,7 +67,7 @@ def _day(at: float) -> str:
 
 
 def sentence(events: list[Event], query: EventsQuery, now: float) -> str:
-    """Say in one line when the newest event shown was, and what it was."""
+    """Say in one line what the newest event shown was, and when; on a later page, only when."""
     if not events:
         return "Nothing has happened yet." if query == EventsQuery() else "No event matches."
     last = events[0]

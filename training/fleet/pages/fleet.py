@@ -78,7 +78,8 @@ def sentence(
     held: int = 0,
     to_come: UpcomingTime | None = None,
 ) -> str:
-    """Say in one line how much of the plan is done."""
+    """Say in one line how many jobs are trained, are training, wait and have failed, and when all are expected to be
+    done."""
     total, trained = sum(counts.values()) - counts["cancelled"], counts["completed"]
     if not total:
         return "There are no jobs yet."
@@ -176,8 +177,8 @@ def of_incidents(number: int, since: float, now: float) -> str:
 
 
 def of_watched(said: Mapping[str, str], what: str) -> Iterator[Attention]:
-    """Yield a notice for each of the first watched hosts in ``said`` (host to text). A last notice counts the further
-    hosts; ``what`` ends its sentence."""
+    """Yield a notice for each of the first ``INCIDENTS_SHOWN`` hosts, by name, in ``said`` (host to text). A last
+    notice counts the further hosts; ``what`` ends its sentence."""
     for host, text in sorted(said.items())[:INCIDENTS_SHOWN]:
         yield Attention(f"{host}{text}", f"/incidents?host={path_part(host)}")
     if len(said) > INCIDENTS_SHOWN:

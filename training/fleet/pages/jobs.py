@@ -77,7 +77,7 @@ def page(asked: PageRequest, frame: Frame) -> str:
 
 
 def matching(kinds: Sequence[Counted], wanted: JobFilter) -> int:
-    """Count the jobs that match the filters."""
+    """Count the jobs in ``kinds`` that match the filters for status, model, mode and host."""
     return sum(each.n for each in kinds if _passes(each, wanted))
 
 

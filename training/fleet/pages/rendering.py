@@ -98,8 +98,8 @@ def path_part(text: object) -> str:
 
 
 def job_path(job: Mapping[str, Any]) -> str:
-    """Return the address of a job's page: by its name while the job is in the plan, else by its id. Another job may
-    have the name now.
+    """Return the address of a job's page: by its name while the job is in the plan, else by its id, because another job
+    may have the name then.
 
     The id is also used for a name of dots alone, which would mean a folder, and for a row without ``in_manifest``.
     """

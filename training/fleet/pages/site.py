@@ -59,7 +59,7 @@ def site(ask: Callable[[str], bytes | None], step: Callable[[int, int], object])
 
 
 def place(address: str) -> str | None:
-    """Return the path of the site's file for an address; None if the site has no such file."""
+    """Return the path that an address has in the site; None for an address that no site holds."""
     parts = urlsplit(address)
     if parts.path.startswith("/static/"):
         return parts.path[1:] if _STATIC.fullmatch(parts.path) else None

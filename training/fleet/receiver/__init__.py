@@ -11,8 +11,8 @@ from training.streams import replace_unprintable
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the receiver and return its exit code. SIGHUP is recorded, not deadly, from before the rest of the program is
-    loaded."""
+    """Run the receiver and return its exit code. Before the rest of the program is loaded, SIGHUP is set to be
+    recorded, instead of ending the process."""
     replace_unprintable()
     note_hangups()
     from training.fleet.receiver import program

@@ -1,6 +1,7 @@
 """The messages between a worker and the receiver about attempts: claims, heartbeats, output, deliveries, ends.
 
-The module has only these messages, so that a worker, which must stay small, loads none of operators and readers.
+They are apart from messages.py, so that a worker, which must use little memory, need not load the messages for
+operators and readers.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ class TrainerUse(Wire):
 
 
 class ClaimRequest(Wire):
-    """``POST /v1/job/claim``: ask for a job. ``request_id`` makes the call repeatable; ``wait_s`` asks the receiver to
-    wait so long for a job before it answers."""
+    """``POST /v1/job/claim``: ask for a job. ``request_id`` makes the call repeatable. With ``wait_s`` the receiver may
+    wait up to so many seconds for a job before it answers."""
 
     host_id: HostId
     capability: JsonObject = {}
@@ -132,8 +133,8 @@ class BookedView(Wire):
 
 
 class ClaimReply(Wire):
-    """The answer to a claim: the grant of a job. If ``job_id`` is null, it has the reason for no job, and the time
-    after which to ask again."""
+    """The answer to a claim: the grant of a job or, if ``job_id`` is null, the reason why there is none, and the
+    seconds after which to ask again."""
 
     job_id: str | None = None
     name: str | None = None
@@ -176,7 +177,8 @@ class Grant(ClaimReply):
 
     @property
     def dataset(self) -> str | None:
-        """Return the id of the data set to fetch first; None for this host's own data."""
+        """Return the id of the data set that the worker must fetch before it trains; None if the job uses this host's
+        own data."""
         named = self.spec.get("dataset")
         return named if isinstance(named, str) and named else None
 
@@ -211,16 +213,16 @@ class AttemptReport(Wire):
 
 
 class ProgressReport(AttemptReport):
-    """A report that has the trainer's progress. The receiver ignores progress whose ``seq`` is not above that of the
-    last report."""
+    """A report that has the trainer's progress. The receiver ignores progress whose ``seq`` is not above the highest
+    that it has received from this attempt."""
 
     seq: Count = 0
     progress: JsonObject | None = None  # the trainer's last progress object
 
 
 class HeartbeatRequest(ProgressReport):
-    """``POST /v1/job/{id}/heartbeat``. The receiver ignores progress whose ``seq`` is not above that of the last
-    heartbeat."""
+    """``POST /v1/job/{id}/heartbeat``. The receiver ignores progress whose ``seq`` is not above the highest that it has
+    received from this attempt."""
 
     session_id: Id | None = None
     echo: Echo | None = None  # of the last answer to this session
@@ -269,8 +271,8 @@ class CompleteReply(Wire):
 
 
 class DeliverRequest(Wire):
-    """``POST /v1/job/{id}/deliver``: complete a waiting job with a bundle that its host kept and an operator had
-    delivered there."""
+    """``POST /v1/job/{id}/deliver``: complete a waiting job with a bundle that this host trained and kept, because an
+    operator ordered the delivery on this host."""
 
     host_id: HostId
     claim_id: Id  # the claim under which it was trained, live or not

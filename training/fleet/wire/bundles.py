@@ -25,7 +25,7 @@ GIB = 1024**3
 
 def complaint(sizes: Mapping[str, int], packed_bytes: int = 0) -> str | None:
     """Return a sentence on the first rule that a bundle of files with these names and sizes breaks; None if it breaks
-    none."""
+    none. ``packed_bytes`` is the size of the packed bundle, 0 if it is not packed yet."""
     if not sizes:
         return "there is no file in it"
     if len(sizes) > MEMBERS_MAX:
@@ -51,7 +51,7 @@ def complaint(sizes: Mapping[str, int], packed_bytes: int = 0) -> str | None:
 
 
 def sidecar_complaint(name: str, content: bytes, files: Mapping[str, tuple[int, str]]) -> str | None:
-    """Return a sentence if a checkpoint does not fit the sidecar file that it names; None if it fits, or names none.
+    """Return a sentence if a checkpoint is no JSON object, or does not fit the sidecar file that it names; else None.
 
     ``content`` is the checkpoint's JSON; ``files`` maps the names of all files of the bundle to size and SHA-256.
     """

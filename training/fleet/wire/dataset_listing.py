@@ -215,7 +215,7 @@ class Listing:
 
 
 def check_size(files: int, size: int) -> None:
-    """Raise BadListing for more files or bytes than a data set may have."""
+    """Raise BadListing for no file, and for more files or bytes than a data set may have."""
     if not 1 <= files <= FILES_MAX:
         raise BadListing(f"a data set has 1 to {FILES_MAX:,} files, not {files:,}")
     if size > BYTES_MAX:
@@ -226,7 +226,7 @@ def together(things: Iterable[T], length: Callable[[T], int]) -> Iterator[list[T
     """Group things into lists, in their order; each list is what one request uploads.
 
     A list has at most ``BATCH_CHUNKS`` things and ``BATCH_BYTES`` bytes; a larger thing stands alone. ``length``
-    returns a thing's bytes.
+    returns a thing's number of bytes.
     """
     group, size = list[T](), 0
     for thing in things:
@@ -304,7 +304,8 @@ def _file(entry: _File) -> File:
 
 
 def check_paths(paths: Iterable[str]) -> None:
-    """Raise BadListing unless each path is plain and relative, and no two mean the same file on any system."""
+    """Raise BadListing unless each path is relative, short and of plain characters, and no system takes two of the
+    paths for one file."""
     known: dict[str, str] = {}  # folded → as written, a folder with a slash at its end
     for path in paths:
         parts = path.split("/")
@@ -349,8 +350,8 @@ class Catalogue:
     names: Mapping[str, str] = field(default_factory=dict)  # name → id
 
     def resolve(self, reference: str) -> str:
-        """Return the id of the data set that has this id, this name, or alone an id with this prefix; raises
-        UnknownDataset."""
+        """Return the id of the data set with the id or name ``reference``, or of the only one whose id begins with it
+        (at least 6 digits). Raises UnknownDataset."""
         if reference in self.ids:
             return reference
         if reference in self.names:

@@ -18,8 +18,8 @@ _Size = Annotated[float, Meta(ge=0, le=1e6)]
 
 
 class ImaginedHost(Wire, forbid_unknown_fields=True):
-    """A host that a forecast supposes but that does not exist. If not stated, its cores and memory are enough for every
-    job, and it has no GPU."""
+    """A host that a forecast supposes but that does not exist. Null members are as on the host ``like``. Without
+    ``like``, null cores and memory are enough for every job, and a null ``vram_gib`` means no GPU."""
 
     like: _Host | None = None  # with the capability of this host, and as fast
     vram_gib: _Size | None = None  # of its GPU; null: as ``like``, or none

@@ -59,8 +59,8 @@ class Peer(NamedTuple):
 class Principal:
     """The caller, as authenticated.
 
-    ``host_id`` is set only when proven. For a caller on loopback without TLS all names are None, and the host id in the
-    request's body counts.
+    ``host_id`` is set only when proven. For a caller without any proof, which only loopback without TLS admits, all
+    names are None, and the host id in the request's body counts.
     """
 
     method: Method
@@ -144,7 +144,8 @@ def proxied(values: list[str]) -> Peer | None:
 
 
 def parse_fingerprint(text: str) -> str:
-    """Return the 64 hexadecimal digits of a pasted fingerprint (``sha256:…``); raises ValueError for any other text."""
+    """Return the 64 hexadecimal digits, in lower case, of a pasted fingerprint; its prefix ``sha256:`` and colons are
+    optional. Raises ValueError for any other text."""
     digits = text.strip().lower().removeprefix(FINGERPRINT_PREFIX).replace(":", "")
     if not _FINGERPRINT.fullmatch(digits):
         raise ValueError(f"{text[:80]!r} is not a fingerprint; it looks like sha256: and 64 hexadecimal digits")

@@ -33,7 +33,8 @@ class WhyView(Wire):
 
 
 class MovedView(Wire):
-    """A channel that changed, by its level or its spread as models see it: the medians before and after."""
+    """A channel that changed: whether its level or its spread did, as models see it, and the medians before and
+    after."""
 
     channel: Name
     measure: Literal["level", "spread"]
@@ -83,8 +84,8 @@ class WatchRequest(Wire):
 
 
 class WatchReply(Wire):
-    """The receiver's ``number`` for the reported incident; ``known`` is true if the incident had been reported
-    before."""
+    """The receiver's ``number`` for the reported incident (null: none was reported); ``known`` is true if the incident
+    had been reported before."""
 
     number: int | None = None
     known: bool = False

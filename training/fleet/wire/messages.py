@@ -30,7 +30,7 @@ class ActRequest(Wire):
 
 
 class ActReply(Wire):
-    """The result of an act on many jobs: of one that was done, or the expected one of a preview."""
+    """The answer to an act on many jobs: what it did or, in a preview, would do."""
 
     what: JobAct
     says: str  # "cancel 3 running jobs; 2 h 10 min of work is lost"
@@ -116,7 +116,7 @@ class AuthorityReply(Wire):
 
 
 class InviteRequest(Wire):
-    """``POST /v1/invitations``: make a one-time code for a host, an operator or a reader."""
+    """``POST /v1/invitations``: make a one-time code for a host, an operator, a reader or a watched host."""
 
     name: HostId
     role: RoleName = "host"
@@ -160,7 +160,8 @@ class CertificateReply(Wire):
 
 
 class RevokeRequest(Wire):
-    """``POST /v1/revoke``: revoke every certificate and open code of a name in this role."""
+    """``POST /v1/revoke``: revoke every certificate and open code of a name in this role; for an operator, also the
+    open codes of all other names."""
 
     name: HostId
     role: RoleName = "host"
@@ -312,7 +313,8 @@ class SpeedOnHost(Wire):
 
 
 class SpeedsOfKind(Wire):
-    """Jobs that differ only in seed and name, so that they are expected to take equally long."""
+    """A kind of job, and how long it takes on each host. Its jobs differ only in seed and name, so that they are
+    expected to take equally long."""
 
     model: str
     mode: str

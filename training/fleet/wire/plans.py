@@ -23,7 +23,8 @@ _Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
 
 def _table(of: str) -> Meta:
-    """Document a table by the manifest's declaration of its keys, with which the receiver checks it."""
+    """Return the documentation of a table: a reference to the manifest's declaration of its keys, by which the receiver
+    checks the table."""
     return Meta(extra_json_schema={"$ref": f"#/components/schemas/{of}"})
 
 
@@ -51,7 +52,8 @@ class PlanRequest(Wire, forbid_unknown_fields=True):
 
     @property
     def tables(self) -> JsonObject:
-        """Return the plan as the manifest's tables; ``jobs`` and ``scheduling`` are left out where they are null."""
+        """Return the plan as the manifest's tables, without ``notify``; ``jobs`` and ``scheduling`` are left out where
+        they are null."""
         given = {"jobs": self.jobs, "scheduling": self.scheduling}
         found = {key: value for key, value in given.items() if value is not None}
         return found | {"hosts": self.hosts, "trainers": self.trainers, "retention": self.retention}

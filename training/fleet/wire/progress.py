@@ -72,7 +72,8 @@ def taken(line: str, bytes_max: int = PROGRESS_BYTES_MAX) -> tuple[dict[str, Any
     """Parse a line of output as progress; return its fields (None if it is none) and a remark about omitted fields, or
     an empty text.
 
-    The fields that ``bytes_max`` allows are taken, the known ones first.
+    Fields of at most ``bytes_max`` bytes in all are taken, the known ones first. If ``event`` alone is longer, the
+    result is None.
     """
     if not line.startswith("{"):
         return None, ""

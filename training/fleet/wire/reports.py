@@ -178,8 +178,8 @@ def _names(found: Mapping[str, Any]) -> list[str]:
 
 
 def _never_tested(split: _Split, hosts: Mapping[str, Raw]) -> list[str]:
-    """List in words what the test side lacks: machines unseen in training, classes, and further classes of a machine
-    that shows one alone."""
+    """List in words what the test lacks: machines unseen in training, further recordings of the training's machines,
+    classes, and a second class of a machine that has only one."""
     missing = []
     if split.unseen_hosts is not None and not split.unseen_hosts:
         missing.append("a machine that it has not seen")

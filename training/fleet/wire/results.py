@@ -32,8 +32,8 @@ GAP = (
 
 
 def digits(figure: Json) -> int:
-    """Return the number of decimals to show of a figure: two digits of its interval's width, or three decimals without
-    an interval."""
+    """Return the number of decimals to show of a figure: 2 to 4, the more the narrower its interval is; 3 without an
+    interval."""
     if figure["low"] is None:
         return 3
     width = figure["high"] - figure["low"]
@@ -89,8 +89,8 @@ def tested_on(result: Json) -> str:
 
 
 def ranking(models: Sequence[Json], in_all: int = 0) -> str:
-    """Describe how models judged on one test compare. ``models`` has the best first; ``in_all`` is the number of all,
-    if more exist."""
+    """Describe how models judged on one test compare. The argument ``models`` has those shown, the best first;
+    ``in_all`` is the number of models judged on this test, if more than these."""
     if not models:
         return "No trained model has a report here yet."
     first = models[0]
@@ -128,7 +128,8 @@ def folded_per_cent(figure: Json) -> str:
 
 
 def worst(figure: Json, *, rate: bool = False) -> str:
-    """Format a rotation's figure on the host where it is worst, with the host's name; a dash if there is none."""
+    """Format a rotation's figure on the host where it is worst, with the host's name; a dash if there is none. With
+    ``rate`` the figure is in per cent."""
     found = figure["worst"]
     if found is None:
         return "–"
@@ -180,8 +181,8 @@ def by_host(rotation: Json, hosts: Sequence[str]) -> list[str]:
 
 
 def rotated(rotations: Sequence[Json]) -> str:
-    """Say which rotation has the highest mean AUROC on hosts left out of training, and how many are unfinished; empty
-    without rotations."""
+    """Say which of the complete rotations has the highest mean AUROC on hosts left out of training, and how many
+    rotations are incomplete. ``rotations`` has the best first; without any, the text is empty."""
     whole = [each for each in rotations if each["done"] == each["jobs"] and each["auroc"]["mean"] is not None]
     if not rotations:
         return ""

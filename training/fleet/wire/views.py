@@ -76,8 +76,8 @@ class ResultView(Wire):
 
 
 class TwinView(Wire):
-    """The completed job of the same model in the other mode. The difference shows what the channels that only the
-    laboratory has contribute."""
+    """The completed job of the same model in the other mode. The difference in AUROC shows what the channels contribute
+    that only the laboratory has."""
 
     job_id: str
     name: str

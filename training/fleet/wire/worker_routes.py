@@ -37,9 +37,11 @@ class Access(StrEnum):
 
 
 class DashboardPage(NamedTuple):
-    """A page of the dashboard, which updates itself; ``training/fleet/pages/`` has its module and template.
+    """What the route table says of a page of the dashboard: its title in the menu, and the query keys of addresses that
+    a static site keeps. ``outlook``: the page shows the receiver's health and a forecast.
 
-    The function ``page`` of the module ``NAME`` renders the operation ``NAME_page``.
+    The function ``page`` in ``training/fleet/pages/NAME.py`` renders the page of the operation ``NAME_page``. The
+    browser asks for such a page again every few seconds.
     """
 
     menu: str = ""  # its title in the menu; empty: links lead to it
@@ -48,8 +50,8 @@ class DashboardPage(NamedTuple):
 
 
 class Route(NamedTuple):
-    """One endpoint: a row of the route table. ``reply`` is None where the answer is no JSON; ``upload`` is True where
-    the body is bytes."""
+    """One endpoint: a row of the route table. ``reply`` is None where the answer is no message; ``upload`` is True
+    where the body is bytes."""
 
     method: str
     path: str

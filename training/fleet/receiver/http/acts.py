@@ -109,7 +109,8 @@ def _forecast(context: ReceiverContext, doing: JobAct, selection: Selection) -> 
 
 
 async def act_on_jobs(context: ReceiverContext, request: Request) -> Answer:
-    """Answer what an act on all jobs that match a filter would do; do it if the request names their number."""
+    """Answer what an act on all jobs that match a filter would do; do it if the request names their number. Raises
+    Refusal if it names another number."""
     asked = await read_json(context, request, ActRequest)
     doing, wanted = asked.what, JobFilter.of(asked.to_dict())
     if wanted == JobFilter():  # no filter means no job, and never all
@@ -188,8 +189,8 @@ def _quarantined(context: ReceiverContext, host: str) -> str:
 
 
 def _under_order(context: ReceiverContext, act: Act, host: str) -> tuple[str | None, list[str]]:
-    """Return why a host gets no jobs already (or None), and the names of the jobs that it trains. Raises Refusal for an
-    unknown host, or a resume of one without an order."""
+    """Return why a host already gets no jobs (None if it may get some), and the names of the jobs that it trains.
+    Raises Refusal for an unknown host, or a resume of one without an order."""
     database = context.reader
     given = orders(database)
     check_known(host, {*context.service.host_registry.known, *given})

@@ -28,8 +28,8 @@ BLOCK_BYTES = 1024 * 1024  # bytes that a disk thread takes at once
 
 
 async def read_json(context: ReceiverContext, request: Request, kind: type[T], bytes_max: int = JSON_BODY_MAX) -> T:
-    """Read a JSON body into a struct, bounded in size and time. A proven host replaces the body's ``host_id``; raises
-    Refusal if they differ."""
+    """Read a JSON body into a struct, bounded in size and time. If the body has no ``host_id``, the proven host's is
+    put there; raises Refusal if the body names another host."""
     body = await _read(context, request, bytes_max)
     context.authenticator.recheck_revocation(request)
     return _as_caller(request, decoded(body, kind))

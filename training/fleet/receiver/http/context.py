@@ -183,7 +183,7 @@ class ReceiverContext:
 
     async def act(self, request: Request, decide: Callable[[], T]) -> T:
         """Run ``decide`` by :meth:`call`. Raises Refusal if the caller was revoked meanwhile, which the same
-        transaction checks, or if no write would last."""
+        transaction checks, or if the database file is gone."""
 
         if self.halted is not None:
             raise Refusal(ProblemType.UNAVAILABLE, self.halted)
@@ -205,8 +205,8 @@ class ReceiverContext:
         return counts
 
     async def preview(self, look: Callable[[Previews], T]) -> T:
-        """Run ``look`` on the thread of plans, where one preview at a time delays a reload only briefly. Raises Refusal
-        if too many wait."""
+        """Run ``look`` on the thread of plans, which previews and reloads use in turn. Raises Refusal if too many
+        previews wait, or the receiver has no manifest."""
         previews = self.previews
         if previews is None:
             raise Refusal(ProblemType.BAD_MANIFEST, "this receiver was started without a manifest")
@@ -249,7 +249,7 @@ class ReceiverContext:
 
     def _notice(self) -> None:
         """React to a write: wake waiting claims if jobs became pending (unless they follow the schedule); start a due
-        schedule; report much new output."""
+        schedule; set ``much_output`` when there is much new output."""
         fired = self._made_pending()
         if fired != self._fired:
             self._fired = fired

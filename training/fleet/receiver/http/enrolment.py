@@ -1,4 +1,5 @@
-"""The endpoints of certificates, one-time codes and tokens: they enroll and revoke hosts, operators and readers."""
+"""The endpoints of certificates, one-time codes and tokens: they enroll and revoke hosts, watched hosts, operators and
+readers."""
 
 from __future__ import annotations
 
@@ -89,8 +90,8 @@ async def invite(context: ReceiverContext, request: Request) -> Answer:
 
 
 async def revoke(context: ReceiverContext, request: Request) -> Answer:
-    """Revoke a name's certificates and codes; before this call answers, a host's attempts are ended and the connections
-    are closed."""
+    """Revoke a name's certificates and codes. Before this call answers, a host's attempts are ended, and the
+    connections with these certificates are closed, except a proxy's."""
     body = await read_json(context, request, wire.RevokeRequest)
     role, name, who = _role(body.role), _name(body.name), acting(context, request)
     registry = context.registry

@@ -100,7 +100,7 @@ def frame_of(
     context: ReceiverContext, principal: Principal | None, address: str, *, followed: bool = False, static: bool = False
 ) -> Frame:
     """Make the values of the frame that all pages share. The frame for an unauthenticated caller names neither caller
-    nor version."""
+    nor version; that of a static site names the version."""
     from training.fleet.pages.rendering import Frame
 
     now, version = context.clock.now(), context.settings.version
@@ -123,5 +123,6 @@ def elsewhere(to: str, headers: Mapping[str, str]) -> Response:
 
 
 def takes_gzip(request: Request) -> bool:
-    """Return True unless the client does not accept gzip; no browser in use sends ``gzip;q=0``."""
+    """Return True if the client accepts gzip. A weight that begins with 0 (``gzip;q=0``) counts as a no; no browser in
+    use sends one."""
     return "gzip" in request.headers.get("Accept-Encoding", "") and "gzip;q=0" not in request.headers["Accept-Encoding"]

@@ -23,8 +23,8 @@ class StartError(Exception):
 
 
 def secure(args: argparse.Namespace, clock: Clock) -> Security | None:
-    """Open TLS with client certificates if asked to, or if the folder holds an authority; without TLS return None, for
-    loopback only.
+    """Open the receiver's TLS if ``--tls`` or ``--proxy-socket`` is given, or its folder holds an authority. Otherwise
+    return None; raises StartError if the address is then not loopback's, or if the certificates cannot be used.
 
     Other machines cannot connect in any other way.
     """

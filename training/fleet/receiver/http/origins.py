@@ -28,8 +28,8 @@ def own_names(names: Iterable[str]) -> frozenset[str]:
 
 
 def check(method: str, headers: Headers, own: frozenset[str]) -> None:
-    """Raise Refusal for a request from a foreign web page, for another receiver, or without exactly one Host header. Of
-    two, a proxy may read the other.
+    """Raise Refusal for a request without exactly one Host header (of two, a proxy may read the other), or for another
+    receiver's name. A request that may change something is also refused if it comes from a foreign web page.
 
     ``own``: the receiver's :func:`own_names`.
     """

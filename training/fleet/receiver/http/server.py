@@ -86,7 +86,8 @@ class Server(UvicornServer):
         self._tasks: set[asyncio.Task[None]] = set()
 
     def stop(self) -> None:
-        """Answer the requests in progress, then end. Any thread or signal handler may call it."""
+        """Make the server answer the requests in progress, then end; do not wait for that. Any thread or signal handler
+        may call it."""
         self.should_exit = True
         self._on_stop()
         if self._loop is not None and not self._loop.is_closed():

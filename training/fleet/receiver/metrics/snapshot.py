@@ -130,8 +130,8 @@ class Ends:
 
 @dataclass
 class Snapshots:
-    """The latest values of all metrics, by the metrics' names. Only the thread that owns the reader's connection uses
-    this object."""
+    """The latest values of the metrics that are not in ``tally``, by the metrics' names without their prefix. Only the
+    thread that owns the reader's connection uses this object."""
 
     reader: Database
     service: Service
@@ -233,8 +233,8 @@ class Snapshots:
         yield "host_gpu_memory_bytes", of_gpus
 
     def _watches(self) -> Iterator[tuple[str, Samples]]:
-        """Yield the metrics of watched hosts: open incidents, unconfirmed changes, and when the watch that reported
-        last did so."""
+        """Yield the metrics of watched hosts: open incidents, unconfirmed changes, when the host's watch reported last,
+        and whether it is silent."""
         views = self.views.incidents
         open_, changed = views.open(), views.changed()
         watches = _newest((each.heard_at, each.host, each) for each in views.watches())

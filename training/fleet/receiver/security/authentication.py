@@ -160,9 +160,10 @@ class Authenticator:
 
     def principal(self, request: Request, kind: Access) -> Principal | None:
         """Return the authenticated caller: ``LOCAL`` on loopback without a proof, None on other connections without
-        one.
+        one. For ``Access.OWNER`` only a certificate is a proof.
 
-        An invalid certificate or token is refused, not ignored.
+        An invalid certificate is refused. A token is looked at, and refused if invalid, only if the caller is unknown
+        without it, or the endpoint serves operators.
         """
         peer = self._peer(request)
         found = LOCAL if peer.channel is Entrance.LOCAL else self._certified(peer)

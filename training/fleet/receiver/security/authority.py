@@ -90,7 +90,8 @@ class Authority:
         return cls(folder, clock)
 
     def server_is_current(self, names: Sequence[str]) -> bool:
-        """Return True when the receiver's certificate has these names and less than two thirds of its life are over."""
+        """Return True when this authority signed the receiver's certificate, it has exactly these names, and less than
+        two thirds of its life are over."""
         known = self._server()
         if known is None or (sorted(known.names), known.ca) != (sorted(names), self.fingerprint):
             return False

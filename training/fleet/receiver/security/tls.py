@@ -113,7 +113,7 @@ def _load_own(context: ssl.SSLContext, folder: Path) -> None:
 
 def own_names(host: str, public: Sequence[str]) -> list[str]:
     """Return the receiver's names for its clients: those in ``public``, then its address ``host``, or if it listens on
-    all addresses the machine's name."""
+    all addresses the machine's name. Raises ValueError for a text in ``public`` that is neither name nor address."""
     for name in public:
         if not _NAME.fullmatch(name):
             raise ValueError(
