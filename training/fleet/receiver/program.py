@@ -1,4 +1,4 @@
-"""The receiver: a Starlette application over one writer, and the program that serves it.
+"""The receiver: a Starlette application whose writes all run on one thread, and the program that serves it.
 
 To run on a small board, it imports no torch, xgboost, NumPy or command-line library. Without TLS and certificates for
 its clients it listens on this machine's loopback only.

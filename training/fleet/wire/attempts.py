@@ -195,8 +195,8 @@ class LogLines(Wire):
 
 
 class Usage(Wire):
-    """The resources that a trainer used of its host since the last heartbeat: means, but of memory the highest value.
-    Null: not known."""
+    """What a trainer used of its host since the last heartbeat: the mean use of CPU and GPU, and the highest use of
+    memory. Null: not known."""
 
     cpu: Annotated[float, Meta(ge=0, le=1e6)] | None = None  # cores
     memory_bytes: Count | None = None
@@ -252,8 +252,8 @@ class OutputReply(Wire):
 
 
 class CompleteRequest(ProgressReport):
-    """``POST /v1/job/{id}/complete``: the bundle is uploaded, the job is trained. The receiver keeps ``record`` with
-    the attempt: durations, host, versions."""
+    """``POST /v1/job/{id}/complete``: report that the job is trained and its bundle uploaded. The receiver keeps
+    ``record`` with the attempt: durations, host, versions."""
 
     artifact_id: str
     spec_hash: str | None = None
@@ -283,7 +283,7 @@ class DeliverRequest(Wire):
 
 
 class FailRequest(ProgressReport):
-    """``POST /v1/job/{id}/fail``: the attempt ended without an artifact, or the job is given back."""
+    """``POST /v1/job/{id}/fail``: report that the attempt ended without an artifact, or give the job back."""
 
     error: str = ""
     reason: Reason = "trainer_failed"  # one of job.REPORTABLE; "worker shutdown" is understood
@@ -310,7 +310,7 @@ class MovedReply(StatusReply):
 
 
 class UploadReply(Wire):
-    """``PUT /v1/model/{id}``: the bundle is stored, synced and hashed."""
+    """``PUT /v1/model/{id}``: the receiver has stored the bundle, synced it to disk and checked its SHA-256."""
 
     artifact_id: str
     job_id: str

@@ -350,8 +350,8 @@ class Catalogue:
     names: Mapping[str, str] = field(default_factory=dict)  # name → id
 
     def resolve(self, reference: str) -> str:
-        """Return the id of the data set with the id or name ``reference``, or of the only one whose id begins with it
-        (at least 6 digits). Raises UnknownDataset."""
+        """Return the id of the data set with the id or name ``reference``, or of the only one whose id begins with it.
+        Raises UnknownDataset, also for a beginning of fewer than 6 digits."""
         if reference in self.ids:
             return reference
         if reference in self.names:

@@ -22,7 +22,7 @@ _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 
 
 class Role(StrEnum):
-    """The role that a certificate gives its owner."""
+    """The role that a certificate or a token gives its owner."""
 
     HOST = "host"
     OPERATOR = "operator"
@@ -48,7 +48,8 @@ class Method(StrEnum):
 
 
 class Peer(NamedTuple):
-    """The other end of a connection. ``uris`` are the alternative names of its certificate that are URIs."""
+    """The other end of a connection: how it reached the receiver, and the fingerprint of its certificate. ``uris`` are
+    the alternative names of its certificate that are URIs."""
 
     channel: Entrance
     fingerprint: str | None = None  # SHA-256 of its certificate, hexadecimal
@@ -57,7 +58,7 @@ class Peer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """The caller, as authenticated.
+    """An authenticated caller: the kind of proof, and the names that it proves.
 
     ``host_id`` is set only when proven. For a caller without any proof, which only loopback without TLS admits, all
     names are None, and the host id in the request's body counts.

@@ -241,7 +241,7 @@ class ReceiverContext:
         return await self._on("disk", work)
 
     async def hash(self, work: Callable[[], T]) -> T:
-        """Run work that reads whole bundles on separate threads."""
+        """Run ``work``, which reads whole bundles, on threads that do nothing else."""
         return await self._on("hash", work)
 
     async def _on(self, threads: str, work: Callable[[], T]) -> T:

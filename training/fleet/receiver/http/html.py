@@ -118,7 +118,7 @@ def frame_of(
 
 
 def elsewhere(to: str, headers: Mapping[str, str]) -> Response:
-    """Redirect the browser to another page of ours after a form was processed."""
+    """Redirect the browser to another page of the receiver after a form was processed."""
     return Response(status_code=303, headers={**PAGE_HEADERS, "Location": to, **headers})
 
 
