@@ -98,3 +98,10 @@ def test_a_trained_model_keeps_levels_and_scores_with_them(data, tmp_path):
     # A host without a reference is as unknown to whoever scores as to the report.
     bare = judge(path, make_data(tmp_path / "bare"))
     assert "alpha, beta, gamma has none" in " ".join(remarks(bare, sides(bare)))
+
+
+def test_the_references_of_some_hosts_keep_their_marks():
+    marks = np.array([f"{host}-{n}" for n, host in enumerate(HOSTS)])
+    found = ReferenceScores(QUIET, HOSTS, marks).of(["loud"])
+    assert found.marks.size == found.score.size > 0
+    assert all(mark.startswith("loud-") for mark in found.marks)

@@ -176,7 +176,8 @@ class ReferenceScores:
     def of(self, hosts: ArrayLike) -> ReferenceScores:
         """Return the scores of the reference windows of these hosts."""
         here = np.isin(self.host, hosts)
-        return replace(self, score=self.score[here], host=self.host[here])
+        marks = self.marks[here] if self.marks.size else self.marks
+        return replace(self, score=self.score[here], host=self.host[here], marks=marks)
 
     def measured(self, levels: HostLevels | None) -> ReferenceScores:
         """Return these scores minus the levels of their hosts; unchanged without levels."""

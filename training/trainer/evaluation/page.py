@@ -324,7 +324,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         allow_abbrev=False,
         description="Write the HTML page of a report, with its curves.",
     )
-    parser.add_argument("report", type=Path, help="<model>_<mode>_train.json")
+    parser.add_argument("report", type=Path, help="<model>_<mode>_train.json, or _pretrain.json of transformer_ssl")
     parser.add_argument("--out", type=Path, help="the page (default: the report's name with .html)")
     names = parser.parse_args(argv)
     out = names.out or names.report.with_suffix(".html")
