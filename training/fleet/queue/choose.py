@@ -83,7 +83,7 @@ class Chooser(QueuePart):
         return chosen
 
     def book(self, job_id: str, host: Host, fleet: Fleet, *, first_come: bool = False) -> Booking:
-        """Return the part of the host that the chosen job is booked for, before the grant is written."""
+        """Return what the chosen job books of the host. Call it before the grant is written."""
         ahead = self._ahead
         job = self._db.one("class_of_job", job_id=job_id)
         assert job is not None, "it was just chosen"

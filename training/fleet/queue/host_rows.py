@@ -67,7 +67,8 @@ class HostRows(QueuePart):
         """Move the times of leases, back-offs and hosts by ``step_s``, after the wall clock stepped by that much.
 
         Times written between the step and its discovery are correct already. So that these are not moved again,
-        heartbeats are moved to now at most, and back-offs to their longest time.
+        heartbeats are moved to the present time at most, and the ends of back-offs to that of the longest back-off that
+        begins now.
         """
         now = self._clock.now()
         claimable_max = now + self._policy.backoff_max_s

@@ -234,7 +234,8 @@ class Kinds:
             self._speeds, self._told = learned.with_words([*words.values()]), {}
 
     def renew(self) -> object:
-        """Drop the cached workloads if something was learned since; return the version of what was learned."""
+        """Drop the cached workloads if something was learned since the last call; return the version of what was
+        learned."""
         version = self.learned.version()
         if self._works_of != version:
             self._works_of, self._works = version, {}
@@ -261,7 +262,7 @@ class Kinds:
 
     def left(self, live: LiveAttempt) -> tuple[float, float]:
         """Return the median seconds until a live attempt ends, and the seconds within which nine of ten such attempts
-        end."""
+        end; both are 0 while it delivers its bundle."""
         if live.heard_s is None:
             return 0.0, 0.0
         # Its own word counts once: what is predicted here knows nothing of it.

@@ -146,8 +146,8 @@ def book(needs: Needs, host: Host, threads: int = 1) -> Booking:
     """Return the booking of a job that fits, with ``threads`` cores if so many are free, and at least the cores that it
     needs.
 
-    Its worker checks the memory again before the start. The booked amount must be free, or if less was left, nine
-    tenths of what was left. The plan's minimum must be free in any case.
+    The job's worker checks the free memory again before the start. The booked amount must be free then, or nine tenths
+    of what is left now if that is less. The plan's minimum must be free in any case.
     """
     wanted = demand(needs, host)
     cores = min(max(wanted.cores, threads), max(wanted.cores, free_cores(host)))
@@ -204,7 +204,7 @@ def at_once(needs: Needs, host: Host) -> tuple[bool, int]:
 def goes_before(needs: Needs, waiting: Needs, host: Host) -> bool:
     """Return True if a job may begin here although a better-ranked job (``waiting``) waits for room.
 
-    That is so if the room is large enough for both jobs, and the job uses no GPU.
+    That is so if the room is large enough for both jobs and the job uses no GPU, or if no attempt trains on the host.
     """
     room = host.room
     if room is None:

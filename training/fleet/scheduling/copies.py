@@ -85,8 +85,8 @@ class SessionLine:
         return self._compare(Standing.EARLIER)
 
     def heartbeat(self, session: str | None, echo: str | None, now: float) -> None:
-        """Count a heartbeat of ``session``: it proves that the session lives, like a claim, but does not make the
-        session the current one."""
+        """Count a heartbeat of ``session``; ignore it if the session has never claimed. Like a claim, it proves with
+        the present token (``echo``) that the session lives, but it does not make the session the current one."""
         if session is None or session not in self.heard:
             return
         self._hear(session, now)

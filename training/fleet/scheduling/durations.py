@@ -98,8 +98,8 @@ class Speeds:
             self._fits.pop(family, None)
 
     def word_of(self, work: Workload, on: str, elapsed_s: float, progress: Mapping[str, Any] | None) -> Word | None:
-        """Return a live attempt's own estimate of its duration; None if it has none, or if the prediction for its kind
-        is more certain."""
+        """Return a live attempt's own estimate of its duration; None if it has none, if less than a fiftieth of its
+        work is done, or if the prediction for its kind is more certain."""
         done, left_s = (own_word(progress, elapsed_s) if progress else None) or (0.0, 0.0)
         if done < _WORD_LEAST or word_variance(done) >= self.predict(work, on).spread ** 2:
             return None

@@ -2,8 +2,8 @@
 
 The schedule is simulated once with expected durations, which gives each job its host and time. The interval comes from
 the uncertainty of durations. Independent errors of attempts cancel out in a long plan; errors that a family's jobs
-share, on one host or on all, do not. Other hosts take over work from a host that turns out slow. So the error of the
-end is that of all work together, or that of the longest job if that is larger.
+share, on one host or on all, do not. The interval assumes that other hosts would take over work from a host that turns
+out slow. So the error of the end is that of all work together, or that of the longest job if that is larger.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Stay:
 
 @dataclass(frozen=True, slots=True)
 class HostWait:
-    """A host that will be idle from ``at_s`` on, because another host will have this job done sooner."""
+    """A host that will be idle from ``at_s`` on, because another host will have the job of ``stay`` done sooner."""
 
     host: str
     at_s: float

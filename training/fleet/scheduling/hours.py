@@ -53,7 +53,8 @@ def holds(spans: Iterable[Span], minute: int) -> bool:
 
 
 def opens(spans: Iterable[Span], minute: int) -> str:
-    """Return when the next span begins after a minute of the week, as ``mo 18:00``."""
+    """Return when the next span begins, at or after a minute of the week, as ``mo 18:00``; ``spans`` must not be
+    empty."""
     begins = min((begin for begin, _ in spans), key=lambda begin: (begin - minute) % WEEK)
     return f"{DAYS[begins // DAY]} {begins % DAY // 60}:{begins % 60:02}"
 

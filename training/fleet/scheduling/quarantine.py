@@ -1,8 +1,9 @@
-"""PURE: quarantine a host, fail a job that crashes hosts, refund the attempts concerned.
+"""PURE: decide whether a host goes into quarantine, whether a job fails because it crashes hosts, and which failures
+stop counting against a job.
 
 A broken host would fail every job, one after the other; a bad job would crash every host. A host is at fault if three
-different jobs die there soon after their start, or three trainers in a row cannot be started. A job is at fault if two
-hosts crash in its first minutes. The numbers are settings (:class:`policy.Policy`).
+different jobs in a row die there soon after their start, or three trainers in a row cannot be started. A job is at
+fault if two hosts crash in its first minutes. The numbers are settings (:class:`policy.Policy`).
 """
 
 from __future__ import annotations
@@ -83,8 +84,9 @@ def assess(
 
     A trainer that ran for a while proves that the host works. A trainer that could not be started, or failed at once,
     may be the host's fault: a broken driver, an old checkout. If the trainer says that the arguments or the data are
-    wrong, the plan or the data are at fault, and the job is never tried again. An end also does not count if memory ran
-    out, which has a rule of its own, or if the worker gave the job back or could not deliver.
+    wrong, the plan or the data are at fault, and the job is never tried again. An early end also does not count if
+    memory ran out, which has a rule of its own, or if the worker gave the job back or could not deliver. The loss of a
+    host never counts, because the true running time is unknown.
     """
     if reason is EndReason.COMPLETED:
         return Weight.WELL
@@ -160,9 +162,10 @@ def suspect_job(
     """Return why a job with these attempts (of one generation) is suspected to crash hosts and must fail; None if it is
     not.
 
-    A host counts when it crashed during the job, as its worker reported later, or was never seen again while it trained
-    nothing else. If it trained several (``had_company``), the cause is unknown. Silence alone proves nothing: the host
-    may sleep, or its network may be down.
+    A host counts only if its attempt was lost within ``policy.suspect_s`` of the grant and is not pardoned. In
+    addition, its worker must have reported a crash later, or the host must have been silent ever since, for more than
+    ``policy.gone_s``. A shorter silence proves nothing: the host may sleep, or its network may be down. If
+    ``had_company`` returns True, the host trained other jobs too; then only a reported crash counts.
     """
     hosts: list[str] = []
     for each in attempts:

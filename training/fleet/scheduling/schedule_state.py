@@ -77,7 +77,8 @@ class Rolling:
             self.made = self.made.only(hosts)
 
     def decide(self, host: str, now: float, without: Collection[str] = ()) -> Take | Decline | None:
-        """Decide what a slot of ``host`` does: take a job, or wait for a limited time for a better host.
+        """Decide what a slot of ``host`` does: take a job, or wait for a limited time for a better host. Return None
+        without a schedule, or if the host could train no pending job.
 
         The host may take the job itself after it has waited as long as the job takes on it, if the better host is also
         late. Predicted durations and reported progress may be wrong, so no host waits without end.

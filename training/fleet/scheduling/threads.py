@@ -28,9 +28,9 @@ def _amdahl(part: float, threads: int) -> float:
 
 
 def useful(model: str, most: int) -> int:
-    """Return the largest number of threads of which the last still gains :data:`LEAST_GAIN`; at least 1.
+    """Return the largest number of threads, from 1 to ``most``, of which the last still gains :data:`LEAST_GAIN`.
 
-    A custom trainer gets all, because its gain is unknown.
+    A custom trainer gets ``most``, because its gain is unknown.
     """
     if model not in FAMILIES:
         return most
@@ -41,7 +41,8 @@ def useful(model: str, most: int) -> int:
 
 
 def threads_for(needs: Needs, wanted: Booking, host: Host, *, jobs: int, before: int = 0) -> int:
-    """Return the number of threads that a job gets on this host.
+    """Return the number of threads that a job gets on this host: the plan's number if it has one, else that of an
+    earlier attempt if so many cores are free, else a share of the free cores.
 
     ``wanted`` is the least that the job books. ``jobs`` is the number of jobs meant for this host, this one included.
     ``before`` is the number of threads of an earlier attempt, or 0.

@@ -35,8 +35,8 @@ class Workload:
 def work_facts(spec: Mapping[str, Any], *, coarse: bool = False) -> dict[str, Any]:
     """Return the facts in a job dict that determine its kind; with ``coarse``, without hyperparameters.
 
-    A size is rounded to the nearest power of 1.25, and a fraction (a rate, a share) is left out. So a search over many
-    hyperparameters makes few kinds. Applied to such facts, it returns them unchanged.
+    A size is rounded to the nearest power of 1.25; seeds and numbers below 1 (a rate, a share) are left out. So a
+    search over many hyperparameters makes few kinds. Applied to such facts, it returns them unchanged.
     """
     rounded = {name: _rounded(name, value) for name, value in _hyper(spec).items()}
     return {
