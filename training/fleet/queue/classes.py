@@ -30,7 +30,8 @@ class RequirementClasses:
         self._waiting: int | None = None  # classes that wait; None: to be counted
 
     def of(self, needs: Needs, spec: Mapping[str, Any]) -> int:
-        """Return the number of a job's class; add the class if there is none yet."""
+        """Return the number of a job's class; add the class if there is none yet. While ``CLASSES_MOST`` classes have
+        pending jobs, a job without a class gets one that ignores hyperparameters."""
         text = needs.canonical(work_facts(spec))
         found = self.number(text)
         if found is None and self._count() >= CLASSES_MOST:

@@ -66,8 +66,8 @@ class HostRows(QueuePart):
     def shift_times(self, step_s: float) -> None:
         """Move the times of leases, back-offs and hosts by ``step_s``, after the wall clock stepped by that much.
 
-        Times written between the step and its discovery are correct already. So that these are not moved again,
-        heartbeats are moved to the present time at most, and the ends of back-offs to that of the longest back-off that
+        Times written between the step and its discovery are correct already. So that these are not moved again, no
+        heartbeat is moved beyond the present time, and no end of a back-off beyond that of the longest back-off that
         begins now.
         """
         now = self._clock.now()

@@ -67,7 +67,8 @@ class Endings(Calls):
 
     def complete(self, job_id: str, request: CompleteRequest, kept: KeptReport | None = None) -> CompleteReply:
         """Complete the job with the artifact of its live attempt, or of a lost attempt that may be adopted; ``kept`` is
-        the stored report's row."""
+        the stored report's row. If the attempt completed with this artifact before, only add its output and repeat the
+        reply."""
         job, attempt = self._fleet.claimed(job_id, request.claim_id, request.host_id, or_completed=True)
         if attempt.end_reason is EndReason.COMPLETED:
             keep_last_words(self._queue, attempt, request)
@@ -103,7 +104,7 @@ class Endings(Calls):
 
     def fail(self, job_id: str, request: FailRequest) -> StatusReply:
         """End the live attempt without an artifact, for the reported reason; the policy decides if the job is tried
-        again."""
+        again. A report of an attempt that ended for this reason before only adds its output."""
         reason = reported_reason(request)
         job, attempt = self._fleet.claimed(job_id, request.claim_id, request.host_id)
         if attempt.end_reason is reason:
@@ -179,8 +180,8 @@ class Uploads(Calls):
             )
 
     def no_longer_uploading(self, claims: Iterable[str], put_out: Collection[str]) -> set[str]:
-        """Return the claims whose attempt has ended, and may not be adopted or ran on a revoked host (``put_out``). An
-        unknown claim is not returned, because an older database may have been restored."""
+        """Return the claims whose attempt has ended and may deliver nothing more: it may not be adopted, or its host is
+        revoked (in ``put_out``). An unknown claim is not returned, because an older database may have been restored."""
         over = set()
         for claim_id in claims:
             attempt = self._queue.attempts.by_claim(claim_id)

@@ -26,7 +26,8 @@ class Heartbeats(Calls):
         self._sessions = sessions
 
     def heartbeat(self, job_id: str, request: HeartbeatRequest) -> HeartbeatReply:
-        """Renew the lease of the caller's live attempt; an attempt that was given up as lost may become live again."""
+        """Renew the lease of the caller's live attempt; an attempt that was given up as lost may become live again. The
+        reply is "stop" if the job was cancelled, or if the attempt ran too long, which then is ended."""
         job, attempt = self._fleet.claimed(job_id, request.claim_id, request.host_id)
         known = self._hosts.known.get(attempt.host)
         self._sessions.heard(attempt, request)

@@ -1,9 +1,10 @@
 """Incidents and changes that watched hosts report: each is stored once, people are notified once, and people judge
 them.
 
-A host's own id identifies its incident, so that a report may be repeated and may come late. A late report neither
-reopens an incident nor removes anything from its record. A change stays open until a person confirms it on its host. An
-operator may also close a change here, because a watch that lost its state cannot confirm it.
+An incident is identified by its host and the id that the host gave it, so that a report may be repeated and may come
+late. A late report neither reopens an incident nor removes anything from its record. A change stays open until a person
+confirms it on its host. An operator may also close a change here, because a watch that lost its state cannot confirm
+it.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class IncidentTable:
 
     def report(self, told: WatchRequest) -> WatchReply:
         """Record that a watch reported, and store the incident in its report, if any. Raise Refusal if a host reports
-        too many new incidents."""
+        too many new incidents, or if a new watch reports while ``WATCHES_MAX`` are known."""
         self._heard(told)
         one = told.incident
         if one is None:

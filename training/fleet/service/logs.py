@@ -80,7 +80,8 @@ class Logs:
         return page
 
     def end(self, job_id: str, attempt: int, most: int) -> Page:
-        """Return the last lines of an attempt's output, at most ``most`` of them."""
+        """Return the last lines of an attempt's output, at most ``most``; fewer if the lines before them are not
+        kept."""
         lines: list[str] = []
         begin = None
         for row in self._db.all("log_end", job_id=job_id, attempt=attempt, most=most):

@@ -19,7 +19,8 @@ _UNKNOWN = "not known: "  # before a reference to an unknown data set
 class KnownReferences(Catalogue):
     """A catalogue of data sets that remembers what references meant at the last reload. With ``starting``, a remembered
     data set counts more than the catalogue. An unknown reference is then no mistake, because its data set can be pushed
-    only to a running receiver."""
+    only to a running receiver. Otherwise the catalogue counts more; a reference that it does not know keeps its
+    remembered data set."""
 
     remembered: Mapping[str, str] = field(default_factory=dict)  # reference → id
     starting: bool = False

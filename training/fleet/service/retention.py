@@ -2,8 +2,8 @@
 
 The order of the steps makes this safe. First a row records what is deleted, when and why; after its commit, a note in
 the bundle's folder repeats that for a rebuild. Then the file is deleted, and the row records that this is done. A crash
-between two steps leaves at worst a file that a row calls removed, which the next run deletes; never a row whose file is
-missing. Each transaction deletes only a few items, so that a claim never waits long.
+between two steps leaves at worst a file that a row calls removed, which the next run deletes. It never leaves a missing
+file that no row calls removed. Each transaction deletes only a few items, so that a claim never waits long.
 """
 
 from __future__ import annotations

@@ -108,7 +108,8 @@ def _member(row: Row) -> Member | None:
 
 
 def folded(members: Iterable[Member]) -> list[RotationView]:
-    """Group jobs into rotations: complete ones first, and of these the one with the highest AUROC first.
+    """Group jobs into rotations, except groups that test only one host. Rotations of the plan come first, then complete
+    ones, then those with a higher mean AUROC.
 
     Jobs that left the plan count only if the plan names no job of their rotation.
     """
@@ -205,7 +206,8 @@ def _folded(used: Mapping[str, Sequence[Member]], name: str, *, low_is_worst: bo
 
 
 def planned(jobs: Iterable[Mapping[str, Any]]) -> list[PlannedRotation]:
-    """Return the rotations among the job dicts of a plan, in the order of the plan."""
+    """Return the rotations among the job dicts of a plan, in the order of the plan; groups that test only one host are
+    left out."""
     groups: dict[str, list[tuple[str, Turn]]] = {}
     for spec in jobs:
         turn = turn_of(spec)
@@ -222,8 +224,8 @@ def planned(jobs: Iterable[Mapping[str, Any]]) -> list[PlannedRotation]:
 
 
 def with_gaps(found: Sequence[RotationView]) -> list[RotationView]:
-    """Return the rotations, each complete one with its gap to the first one that was judged on the same tests, host by
-    host."""
+    """Return the rotations, each complete one of the plan with its gap to the first such one that has the same seeds
+    and was judged on the same tests, host by host."""
     firsts: dict[Any, RotationView] = {}
     made = []
     for view in found:

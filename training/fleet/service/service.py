@@ -88,6 +88,6 @@ class Service(FleetState):
         return self.queue.ahead.begin(self.fleet(out=self.taken_out(self.queue.db)).alive, self.policy)
 
     def follow_schedule(self, situation: Situation, made: MadeSchedule) -> list[str]:
-        """Put a schedule into force; return the hosts with an open claim that it gives a job."""
+        """Put a schedule into force; return the hosts with an open claim that may get a job by it now."""
         self.queue.ahead.follow(situation, made)
         return self.queue.ahead.called(self.host_registry.waiting_hosts())

@@ -1,7 +1,7 @@
 """Views of the learned durations: the speeds of hosts, and what looks wrong compared with these.
 
 An attempt that outlasts all that was learned may never end; a host far slower than its calibration reports more than it
-can do. Neither is stopped: the estimates follow, and a person is notified.
+can do. Neither is stopped: the estimates follow, and the views show a sentence about it.
 """
 
 from __future__ import annotations

@@ -72,7 +72,8 @@ class SavedStates:
         yield Disk(lambda: self._store.sets.put(state_id, chunks))
 
     def keep(self, calling: Calling, state_id: str, said: StateKeepRequest) -> Steps[StateView]:
-        """Make a completely stored state the job's newest, unless its attempt has ended meanwhile."""
+        """Make a completely stored state the job's newest; raise Refusal if the caller's attempt has ended
+        meanwhile."""
         size: int = yield Disk(lambda: self._store.sets.announced_size(state_id))
         found: tuple[Job, Attempt] = yield self._holder(calling)
         job, attempt = found
@@ -84,14 +85,15 @@ class SavedStates:
         return view(made)
 
     def listing(self, calling: Calling, state_id: str) -> Steps[bytes]:
-        """Read the listing of the job's saved state; the listing's SHA-256 is the state's id."""
+        """Read the listing of the job's saved state; the listing's SHA-256 is the state's id. Raise NoState if
+        ``state_id`` is not the job's newest state."""
         found: tuple[Job, Attempt] = yield self._holder(calling)
         self._check_newest(found[0], state_id)
         document: bytes = yield Disk(lambda: self._store.listing(calling.job_id))
         return document
 
     def piece(self, calling: Calling, state_id: str, sha256: str) -> Steps[bytes]:
-        """Read one chunk of the job's saved state."""
+        """Read one chunk of the job's saved state; raise NoState if ``state_id`` is not the job's newest state."""
         found: tuple[Job, Attempt] = yield self._holder(calling)
         self._check_newest(found[0], state_id)
         data: bytes = yield Disk(lambda: self._store.piece(calling.job_id, sha256))

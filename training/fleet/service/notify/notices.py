@@ -1,8 +1,9 @@
 """Notices of what happened: failed jobs, finished plans, quarantines, a full disk, expiring certificates.
 
-They are rows, and so is how far each channel has got among them. Used on the thread that owns the database.
-Everything but the disk is read from rows, from a cursor on, in the transaction that writes the notices: none is made
-twice, and none is left out, whenever the receiver stops.
+The notices are rows, and so is the position of each channel among them. Writes run on the writer's thread;
+:meth:`NoticeOutbox.waiting` only reads, and runs on the reader's thread with its own connection. All news but that of
+the disk is read from rows in the transaction that writes the notices. So no notice is made twice or left out, whenever
+the receiver stops.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class NoticeOutbox:
         job_id: str | None = None,
         lasting: bool = False,
     ) -> None:
-        """Store a notice. A ``lasting`` notice is not repeated until :meth:`over`."""
+        """Store a notice. A ``lasting`` notice is listed by :meth:`lasting` until :meth:`over`, so that callers do not
+        repeat it."""
         self._db.run(
             "add_notice",
             at=self._clock.now(),
@@ -82,7 +84,8 @@ class NoticeOutbox:
             self._db.run("add_notify_channel", name=name)
 
     def next(self, channel: NotifyChannel) -> Message | None:
-        """Return the message that this channel should send now; from now on its notices are fixed."""
+        """Return the message that this channel should send now, and fix which notices the message contains; None if no
+        message is due."""
         now, row = self._clock.now(), self._db.one("notify_channel", name=channel.name)
         if row is None or (row["next_at"] is not None and row["next_at"] > now):
             return None
@@ -147,14 +150,15 @@ def _notice(row: Row) -> Notice:
 
 
 class Notices:
-    """Looks for news and makes notices. Only the thread that owns the database may use it."""
+    """Looks for news and makes notices. Only the writer's thread may use it."""
 
     def __init__(self, db: Database, clock: Clock, outbox: NoticeOutbox, has_room: Callable[[], bool]) -> None:
         """``has_room`` tells whether the receiver's disk has room for another bundle."""
         self._db, self._clock, self._outbox, self._has_room = db, clock, outbox, has_room
 
     def look(self) -> None:
-        """Write a notice for everything new since the last call."""
+        """Write a notice for everything new since the last call. At most ``PAGE`` rows of a kind are read; the next
+        call continues behind them."""
         row = self._db.one("notice_cursor")
         seen = (0, 0) if row is None else (row["events"], row["quarantines"])
         events, ended = self._ends(seen[0])

@@ -36,7 +36,8 @@ _SENT = ("at", "kind", "subject", "sentence", "event", "job_id")
 
 
 class Notice(NamedTuple):
-    """One event that a person may want to know. ``seq`` orders them; ``event`` is the event row's number, if any."""
+    """One thing that happened and that a person may want to know of. ``seq`` orders them; ``event`` is the event row's
+    number, if any."""
 
     seq: int
     at: float  # epoch seconds
