@@ -67,8 +67,8 @@ class HostRows(QueuePart):
         """Move the times of leases, back-offs and hosts by ``step_s``, after the wall clock stepped by that much.
 
         Times written between the step and its discovery are correct already. So that these are not moved again, no
-        heartbeat is moved beyond the present time, and no end of a back-off beyond that of the longest back-off that
-        begins now.
+        heartbeat is moved beyond the present time. No end of a back-off is moved beyond that of the longest back-off
+        that begins now.
         """
         now = self._clock.now()
         claimable_max = now + self._policy.backoff_max_s

@@ -204,7 +204,7 @@ def at_once(needs: Needs, host: Host) -> tuple[bool, int]:
 def goes_before(needs: Needs, waiting: Needs, host: Host) -> bool:
     """Return True if a job may begin here although a better-ranked job (``waiting``) waits for room.
 
-    That is so if the room is large enough for both jobs and the job uses no GPU, or if no attempt trains on the host.
+    That is so if no attempt trains on the host, or if the room is large enough for both jobs and the job uses no GPU.
     """
     room = host.room
     if room is None:

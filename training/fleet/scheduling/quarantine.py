@@ -1,9 +1,9 @@
 """PURE: decide whether a host goes into quarantine, whether a job fails because it crashes hosts, and which failures
 stop counting against a job.
 
-A broken host would fail every job, one after the other; a bad job would crash every host. A host is at fault if three
-different jobs in a row die there soon after their start, or three trainers in a row cannot be started. A job is at
-fault if two hosts crash in its first minutes. The numbers are settings (:class:`policy.Policy`).
+A broken host would fail every job, one after the other; a bad job would crash every host. A host is at fault if, in a
+row, three different jobs die there soon after their start, or three trainers cannot be started. A job is at fault if
+two hosts crash in its first minutes. The numbers are settings (:class:`policy.Policy`).
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def assess(
     A trainer that ran for a while proves that the host works. A trainer that could not be started, or failed at once,
     may be the host's fault: a broken driver, an old checkout. If the trainer says that the arguments or the data are
     wrong, the plan or the data are at fault, and the job is never tried again. An early end also does not count if
-    memory ran out, which has a rule of its own, or if the worker gave the job back or could not deliver. The loss of a
-    host never counts, because the true running time is unknown.
+    memory ran out, because that has its own rule. Nor does it count if the worker gave the job back or could not
+    deliver. The loss of a host never counts, because the true running time is unknown.
     """
     if reason is EndReason.COMPLETED:
         return Weight.WELL

@@ -199,7 +199,7 @@ def schedule(
     that relieve the slot that ends last.
 
     On a slot, kinds of higher priority come first, then kinds that are ``awaited`` (kind → until when a host waits for
-    it), then the longest jobs, so that short ones fill the end. Among kinds with guessed times the shortest comes
+    it). Then come the longest jobs, so that short ones fill the end. Among kinds with guessed times the shortest comes
     first. The schedule ``before`` is kept as far as possible, unless a new one ends sooner, so that a small change
     moves few jobs.
     """

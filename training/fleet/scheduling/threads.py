@@ -41,8 +41,8 @@ def useful(model: str, most: int) -> int:
 
 
 def threads_for(needs: Needs, wanted: Booking, host: Host, *, jobs: int, before: int = 0) -> int:
-    """Return the number of threads that a job gets on this host: the plan's number if it has one, else that of an
-    earlier attempt if so many cores are free, else a share of the free cores.
+    """Return the number of threads that a job gets on this host. A number in the plan decides; else an earlier
+    attempt's number, if so many cores are free; else a share of the free cores.
 
     ``wanted`` is the least that the job books. ``jobs`` is the number of jobs meant for this host, this one included.
     ``before`` is the number of threads of an earlier attempt, or 0.

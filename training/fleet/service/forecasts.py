@@ -100,8 +100,8 @@ class Forecasts:
         return answer
 
     def answer(self, request: ForecastRequest) -> ForecastReply:
-        """Answer a forecast request. Raise Refusal if a host in the request is unknown, if an imagined host has the
-        name of a real one, or if the request's plan has mistakes."""
+        """Answer a forecast request. Raise Refusal if a host in the request is unknown, an imagined host has the name
+        of a real one, or the request's plan has mistakes."""
         with self._one:
             asked, held = self._waiting()
             registry = self.service.host_registry

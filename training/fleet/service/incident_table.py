@@ -1,10 +1,9 @@
 """Incidents and changes that watched hosts report: each is stored once, people are notified once, and people judge
 them.
 
-An incident is identified by its host and the id that the host gave it, so that a report may be repeated and may come
-late. A late report neither reopens an incident nor removes anything from its record. A change stays open until a person
-confirms it on its host. An operator may also close a change here, because a watch that lost its state cannot confirm
-it.
+An incident is identified by its host and the id that the host gave it, so a report may be repeated or late. A late
+report neither reopens an incident nor removes anything from its record. A change stays open until a person confirms it
+on its host. An operator may also close a change here, because a watch that lost its state cannot confirm it.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ class JobViews:
         self, wanted: JobFilter, sort: str, after: ListPlace, most: int
     ) -> tuple[list[JobView], ListPlace | None]:
         """Return a page of the jobs that match ``wanted``, in the order ``sort``; and the place where the next page
-        begins, or None."""
+        begins, None on the last page."""
         wanted.check()
         asked = {**asdict(after), "most": most + 1}  # one more tells of a further page
         if wanted == JobFilter() and sort == "arrival":

@@ -224,8 +224,8 @@ def planned(jobs: Iterable[Mapping[str, Any]]) -> list[PlannedRotation]:
 
 
 def with_gaps(found: Sequence[RotationView]) -> list[RotationView]:
-    """Return the rotations, each complete one of the plan with its gap to the first such one that has the same seeds
-    and was judged on the same tests, host by host."""
+    """Return the rotations; complete ones of the plan get their gap to the first complete one with the same seeds and,
+    host by host, the same tests."""
     firsts: dict[Any, RotationView] = {}
     made = []
     for view in found:

@@ -1,9 +1,8 @@
 """The rules of notifications: what one message contains, when it is sent, and when it is tried again. Pure.
 
 A channel sends the notices in their order, each once. A first notice goes out at once; those that follow within
-``FOLD_S`` are combined into one message. The notices of a message are fixed before it is first sent, so that a
-repetition after a crash or a lost answer has the same key and the same content, and later notices wait for the next
-message.
+``FOLD_S`` are combined into one message. The notices of a message are fixed before it is first sent; later notices wait
+for the next message. So a repetition after a crash or a lost answer has the same key and the same content.
 """
 
 from __future__ import annotations
