@@ -147,8 +147,8 @@ def without_figure(bundles: Sequence[RetainedBundle], rules: Rules) -> dict[tupl
 
 
 def bundles_to_remove(bundles: Sequence[RetainedBundle], rules: Rules, now: float) -> list[Removal]:
-    """Return the removals of models beyond the best ones of their model and mode, and of bundles that have long
-    completed no job.
+    """Return the removals of models beyond the best ones of their model and mode. Also return those of bundles that
+    have completed no job for ``keep_superseded_days``.
 
     A model without a validation figure is kept, and does not count towards the number to keep. Of models with equal
     figures the first completed one ranks first, then the one with the lesser digest. A bundle that completes several
