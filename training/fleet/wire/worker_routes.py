@@ -40,7 +40,7 @@ class DashboardPage(NamedTuple):
     """What the route table says of a page of the dashboard: its title in the menu, and the query keys of addresses that
     a static site keeps. ``outlook``: the page shows the receiver's health and a forecast.
 
-    The function ``page`` in ``training/fleet/pages/NAME.py`` renders the page of the operation ``NAME_page``. The
+    The function ``page`` in a module of ``training/fleet/pages/`` renders the page of the operation ``NAME_page``. The
     browser asks for such a page again every few seconds.
     """
 
