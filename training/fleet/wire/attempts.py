@@ -195,8 +195,8 @@ class LogLines(Wire):
 
 
 class Usage(Wire):
-    """What a trainer used of its host since the last heartbeat: the mean use of CPU and GPU, and the highest use of
-    memory. Null: not known."""
+    """A trainer's use of its host since the last heartbeat: the mean use of CPU and GPU, and the highest use of memory.
+    Null: not known."""
 
     cpu: Annotated[float, Meta(ge=0, le=1e6)] | None = None  # cores
     memory_bytes: Count | None = None

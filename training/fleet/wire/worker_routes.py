@@ -37,8 +37,8 @@ class Access(StrEnum):
 
 
 class DashboardPage(NamedTuple):
-    """What the route table says of a page of the dashboard: its title in the menu, and the query keys of addresses that
-    a static site keeps. ``outlook``: the page shows the receiver's health and a forecast.
+    """The route table's entry on a page of the dashboard: its title in the menu, and the query keys of addresses that a
+    static site keeps. ``outlook``: the page shows the receiver's health and a forecast.
 
     The function ``page`` in a module of ``training/fleet/pages/`` renders the page of the operation ``NAME_page``. The
     browser asks for such a page again every few seconds.

@@ -21,8 +21,8 @@ Read = Callable[[Sequence[str], RangeQuery, Say], RecordedTable]
 
 
 class Recorder(NamedTuple):
-    """How ingest reads the data of one recorder: the name of its flag, the flag's help, its options, and the function
-    that reads the data."""
+    """One recorder that ingest reads: the name of its flag, the flag's help, its options, and the function that reads
+    the data."""
 
     name: str
     metavar: str
