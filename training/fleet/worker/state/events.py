@@ -32,7 +32,7 @@ from training.fleet.worker.state.exit_code import Failure
 
 
 class OnSilence(StrEnum):
-    """The choice whether a trainer continues or pauses when its lease is nearly over and the receiver does not answer."""
+    """The choice whether a trainer continues or pauses when its lease nearly ends and the receiver does not answer."""
 
     CONTINUE = "continue"  # a receiver that is merely down costs no night of training
     PAUSE = "pause"  # two copies never run at once
