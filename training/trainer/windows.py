@@ -138,7 +138,8 @@ def moved(values: Tensor, device: torch.device) -> Tensor:
 
 
 def filled(streamed: Streamed, rows: Tensor, data: Tensor) -> Tensor:
-    """Return the normalised windows at ascending ``rows``, in the memory of ``data`` if they fit."""
+    """Fill ``data``, or a new tensor if they do not fit, with the normalised windows at ascending ``rows``, and return
+    it; a longer ``data`` keeps old windows behind them."""
     if len(data) < len(rows) or data.ndim == 1:
         data = torch.empty((len(rows), *streamed.X.shape[1:]), dtype=torch.float32, device=streamed.device)
     for start in range(0, len(rows), BLOCK):

@@ -51,7 +51,8 @@ class KnownLogs:
 
 
 def known_logs(database: Database) -> KnownLogs:
-    """Return which output files must be in the store; rows that name no valid file are left out."""
+    """Return which output files must be in the store, without rows that name no valid file, and which the receiver
+    will delete."""
     known = KnownLogs()
     for row in database.all("stored_logs"):
         file = logs.file_of(piece_of(row))

@@ -113,8 +113,8 @@ def _in_turn(works: Sequence[WaitingKind], slots: Sequence[Slot], _: Sequence[fl
 def _first_come(
     works: Sequence[WaitingKind], slots: Sequence[Slot], free: Sequence[float]
 ) -> Iterator[tuple[int, int]]:
-    """Yield for each job the index of its kind and of its slot: the slot that becomes free next takes the first job
-    that fits."""
+    """Yield for each job the index of its kind and of its slot: the slot that becomes free next takes the job of
+    the highest priority that fits. The caller then sets ``free`` of that slot to the end of the job."""
     order = sorted(range(len(works)), key=lambda k: -works[k].kind.priority)
     left = [len(work.jobs) for work in works]
     asks = [(at, n) for n, at in enumerate(free)]

@@ -176,7 +176,8 @@ EPOCH = 1e8  # seconds: a clock beyond 1973 is no recording's own
 
 
 def pace(scored: Scored) -> Pace | None:
-    """Compute a host's pace: the time that its windows cover, divided by their number; None if times are unknown.
+    """Compute the hosts' mean pace: the time that each one's windows cover, summed over hosts, divided by the number of
+    windows; None if times are unknown.
 
     The end of a window only matters if nothing else shows the time to the next one. Recordings of a single window are
     joined by host. Overlapping recordings on one clock count as simultaneous, and all their windows count.
