@@ -87,7 +87,8 @@ class Leftovers:
 
     def drop(self, client: FleetClient) -> None:
         """Ask the receiver about each job with a saved state here that is not in use; delete the states of ended
-        jobs, and those that are older than the plan keeps states. Within :data:`ASK_EVERY_S` of the last call, do nothing."""
+        jobs, and those that are older than the plan keeps states. Within :data:`ASK_EVERY_S` of the last call, do
+        nothing."""
         now = self.now()
         if self._asked_at is not None and 0 <= now - self._asked_at < ASK_EVERY_S:
             return
