@@ -114,7 +114,7 @@ def train(
     write_report(report, args.reports_dir, stem)
     timing = {"host": platform.node(), "started_at": began, "ended_at": clock.now()}
     timing |= {"seconds": progress.elapsed_s, "trained_s": trained_s, "resumed": keeper.resumed}
-    # What differs between equal runs lies beside the report and outside the bundle.
+    # Values that differ between equal runs are stored beside the report, outside the bundle.
     text = json.dumps(timing, indent=1).encode() + b"\n"
     write_whole(args.reports_dir / f"{args.model}_{args.mode}_timing.json", text)
     keeper.discard()

@@ -1,4 +1,4 @@
-"""What a registry remembers of hosts is what a new registry would find."""
+"""A registry that has run for a while knows the same of its hosts as a new one."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import duckdb
 
 PARQUET = ".parquet"
-# What DuckDB may take, in all and for each column; 256 KiB are too few where a table has 1,000 columns.
+# DuckDB's limit of memory, in all and for each column; with 256 KiB a column a table of 1,000 columns fails.
 MEMORY_MIB, COLUMN_KIB = 56, 768
 READ_BYTES = 8_000_000  # of a file at a time
 SETTINGS = {

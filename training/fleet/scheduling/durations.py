@@ -271,7 +271,7 @@ class _Fit:
         adds.
         """
         if work not in self._known:
-            # What is far away is not shrunk.
+            # The limit on the variance is wide, so that a kind far from the mean keeps its distance.
             told = [(cell.rest, _CELL_LEAST + cell.noise) for cell in self._kinds.get(work.kind, ())]
             mean, _ = _shrunk(told, 0.0, _SPREAD_MOST**2)
             sizes, (unlike, unsure) = self._sizes(work), _shrunk(told, 0.0, max(self._unlike, mean**2))

@@ -14,7 +14,7 @@ from training.fleet.scheduling.edits import channel_edits, first, host_edits, tr
 from training.fleet.service.hosts import HostRegistry, Plan
 from training.fleet.wire.messages import EditView, ReloadReply
 
-# What retention deletes cannot be restored by another edit.
+# Another edit cannot restore files that retention deletes.
 _RETENTION = "[retention] has changed: `cis490-jobs gc --dry-run` shows what goes within the hour after a reload"
 
 

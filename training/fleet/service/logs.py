@@ -18,7 +18,7 @@ from training.fleet.store.errors import BadName, StoreError
 from training.fleet.store.logs import LogFile, LogStore
 from training.fleet.wire.constants import LOG_BYTES_MAX
 
-FILE_BYTES = 256 * 1024  # of text in one file, about: whoever reads a line holds as much in memory
+FILE_BYTES = 256 * 1024  # of text in one file, about: to read a line takes as much memory
 LINES = 2000  # of a running attempt, in the database
 SILENT_S = 3600.0  # after this no more lines are expected of an ended attempt whose worker did not say how many
 REMOVED_AFTER_S = 3600.0  # a file stays so long after its row, for a backup that is being made

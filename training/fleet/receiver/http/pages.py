@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from training.fleet.pages.rendering import Frame
 
 PROGRESS_S = 5  # a change without an event (progress, a host that asked) may wait so long
-AGE_S = 20  # times such as "3 min ago" are made anew
+AGE_S = 20  # times such as "3 min ago" are rendered again
 _FORM = re.compile(r'(?:W/)?"([0-9a-f]+)-(\d{1,15})-(\d{1,15})-(\d{1,15})"')
 JOBS_MAX = 8  # looked up for one page, which says how many it takes
 # A login that is refused so may be tried again.
