@@ -161,6 +161,13 @@ def test_where_nothing_changed_each_place_of_a_host_keeps_its_jobs(places):
     assert schedule(kinds, slots, before).shares == before.shares
 
 
+def test_hosts_that_are_nearly_alike_get_a_job_each_before_any_gets_two():
+    """Jobs that train side by side share their host's cores."""
+    kinds = [JobKind("net", 3, {"desk": 100.0, "lap": 104.0, "den": 108.0})]
+    made = schedule(kinds, [Slot(host, number=n) for host in ("desk", "lap", "den") for n in range(3)])
+    assert [made.decide(host) for host in ("desk", "lap", "den")] == [Take("net")] * 3
+
+
 @given(st.lists(st.floats(1, 1e4), min_size=2, max_size=8, unique=True), st.integers(1, 4))
 def test_where_nothing_is_known_a_host_begins_with_the_shortest_whoever_was_to_have_it(sizes, hosts):
     """Else a giant, alone on the slot of a host that turns out slow, would end last of all."""

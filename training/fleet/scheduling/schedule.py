@@ -27,6 +27,7 @@ _DOUBT = 0.3  # power of a host's slowness by which it is distrusted, for each u
 _GUESS = 1.0  # spread of a kind of which hardly anything is known: by a factor of e either way
 _HARDLY_KNOWN, _FAR_BETTER = 0.75, 2.0  # such a spread, and so many times as long as on the best host
 _MARGIN_LEAST = 0.1  # of a job's time here, that stealing must gain
+_SHARING = 0.1  # of a job's time, that each place before its own on the same host costs at least: they share its cores
 _WAIT_LEAST_S = 10.0  # for a better host: by less a wrong duration would give its jobs away
 
 
@@ -364,5 +365,5 @@ def _times(kinds: Iterable[JobKind], slots: Sequence[Slot]) -> Iterator[list[flo
             gpu, most = kind.places.get(host, (None, NEVER))
             for n, slot in at.get(host, ()):
                 if gpu is None or (gpu == slot.gpu and slot.number < most):
-                    row[n] = believed
+                    row[n] = believed * (1.0 + _SHARING * slot.number)
         yield row
