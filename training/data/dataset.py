@@ -376,8 +376,8 @@ def other_data_set(out_dir: Path, *, built: bool) -> str | None:
 
 
 def remove_leftovers_of_build(out_dir: Path) -> None:
-    """Remove the files that only a build leaves in a data set's folder; in its memory folder, only files with names as
-    a build gives them."""
+    """Remove files of an earlier build that an ingest into the same folder does not replace: the hosts' references, and
+    the files of the memory folder that have a build's names."""
     (out_dir / REFERENCES_FILE).unlink(missing_ok=True)
     memory = out_dir / MEMORY_FOLDER
     for path in memory.iterdir() if memory.is_dir() else ():

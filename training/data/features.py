@@ -3,7 +3,7 @@
 Each channel gives its level (mean, quantiles, extremes), spread, trend, roughness (differences, lag-1 autocorrelation)
 and the power of its variation in frequency bands. The first ``CORRELATED_MAX`` realistic channels also give their
 correlations. A constant channel gives finite numbers (0 for spread, slope, autocorrelation and correlations). A feature
-that needs an absent channel is NaN. All functions are pure.
+that needs an absent channel is NaN. Only ``_summarise`` changes its arguments: both of its arrays.
 """
 
 from collections.abc import Iterator

@@ -2,9 +2,10 @@
 
 A classifier does not catch behaviours that it was not shown; distances from a host's own ordinary work do not depend on
 what was shown. The parts' outputs, log odds and -log p among benign windows, are on one scale, and a logistic
-regression converts them to a probability. Its weights are chosen on the training side alone, by windows that neither
-part has learnt from: of behaviours that the supervised part was shown, and of behaviours that were left out of it, in
-the shares that ``new_share`` expects. The same windows choose the weight of the channel means within the anomaly part.
+regression converts them to a probability. To choose its weights, copies of both parts are trained in folds of the
+training side. They score windows from which they did not learn: of behaviours that the supervised copy was shown, and
+of others that were left out of it, in the shares that ``new_share`` expects. The same windows choose the weight of the
+channel means within the anomaly part.
 The supervised part alone decides how the alarm's probability divides among the classes.
 """
 

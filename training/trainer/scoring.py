@@ -149,7 +149,8 @@ def follow(judged: Judged, state: Path | None = None, confirm: Sequence[str] = (
 
 
 def _changed(judged: Judged, streams: Streams, new: Bools) -> dict[str, ToldChange]:
-    """Add the windows marked ``new`` to their hosts' records; return the hosts of this data set that have changed."""
+    """Add the windows marked ``new`` to their hosts' records; return, for each host whose usual work changed,
+    the change that is not confirmed yet."""
     inputs, rows = judged.inputs, judged.inputs.timed
     measures = Measures.of(inputs.schema)
     hosts = np.unique(rows.host).tolist()

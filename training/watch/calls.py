@@ -1,4 +1,4 @@
-"""Deliver incidents and changes to hooks, and write them as lines of text.
+"""Deliver incidents, and changes of a host's usual work, to hooks; describe them in lines of text.
 
 A call is one JSON document for one hook. A hook is a command that gets the document on its standard input, a web
 address to which it is posted, or the fleet's receiver. Commands and addresses get raised incidents only; the receiver

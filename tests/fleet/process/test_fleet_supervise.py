@@ -158,7 +158,7 @@ def test_a_trainer_whose_launcher_died_before_it_said_so_is_not_run_twice(runner
         hangs = [sys.executable, "-c", "import signal; signal.pause()"]
         orphans.append(subprocess.Popen(hangs, env=dict(spec.env), start_new_session=True))
         spec.output.write_text("half a li")
-        raise LauncherLostError("its launcher has ended")
+        raise LauncherLostError("the launcher that was to start it has ended")
 
     monkeypatch.setattr(Launcher, "run", dies_meanwhile)
     assert runner.start(spec).wait(PATIENCE_S) is not None

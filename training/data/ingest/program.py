@@ -292,7 +292,7 @@ def _recorder(args: argparse.Namespace) -> Recorder | None:
 
 
 def _read_recorder(args: argparse.Namespace, recorder: Recorder, log: Log | None) -> Ingested:
-    """Read the samples of another recorder, and cut them into windows. Raises DataError."""
+    """Read another recorder's samples, from its files or its server, and cut them into windows. Raises DataError."""
     given = getattr(args, recorder.name)
     sources = given if recorder.several else [given]
     what = recorder.flag if recorder.several else f"{recorder.flag} {given}"

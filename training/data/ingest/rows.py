@@ -413,9 +413,8 @@ def check_interleaved(rows: SampleRows, group: Codes) -> None:
         t, values = rows.t[some], np.array(rows.values[some])
         if t.size >= INTERLEAVED_MIN and (_steps_alternate(t) or _values_alternate(values)):
             raise DataError(
-                f"The rows of {name_of(rows, low)} jump to and fro between two courses: two recordings, one "
-                "between the samples of the other? Add a column 'episode' that says whose each row is (one name for "
-                "all, if it is one recording)."
+                f"The rows of {name_of(rows, low)} seem to alternate between two recordings: add a column 'episode' "
+                "that names the recording of each row (one name for all if it is a single recording)."
             )
 
 

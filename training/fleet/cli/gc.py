@@ -60,8 +60,8 @@ def _together(parts: Sequence[Json]) -> Json:
 
 
 def render(found: Json) -> RenderableType:
-    """Render what would be deleted: each item with its size and the reason, then the total; or a sentence if nothing
-    would be."""
+    """Render the first items that would be deleted, with size and reason, the number of others, and the totals; or a
+    sentence if nothing would be deleted."""
     notes = [Text(f"note: {one_line(note, 300)}") for note in found["notes"]]
     if found["keeps_all"]:
         return Group(Text("the plan has no [retention]: everything is kept (its keys are in docs/manifest.md)"), *notes)

@@ -113,7 +113,7 @@ def unhold(context: CommandContext, jobs: Jobs) -> int:
 def wait(
     context: CommandContext,
     jobs: Annotated[list[str] | None, JOBS] = None,
-    every: Annotated[bool, typer.Option("--all", help="Every job of the plan.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Wait for every job of the plan.")] = False,
 ) -> int:
     """Wait until jobs have ended. Exit code 0: all completed; 3: one failed; 4: none failed, but one was cancelled."""
     if bool(jobs) == every:

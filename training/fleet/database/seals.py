@@ -67,8 +67,8 @@ def added(
 ) -> Iterator[tuple[str, Sequence[Sequence[Any]]]]:
     """Yield the statements that add rows with their numbers and checksums, each with its parameters.
 
-    The columns ``given`` are in order; the others hold their defaults. The table's trigger is removed meanwhile,
-    because running it for each row takes as long as adding the row.
+    The names ``given`` must be sorted, as in ``columns``; columns not given hold their defaults. The table's trigger is
+    removed meanwhile, because running it for each row takes as long as adding the row.
     """
     if not rows:
         return

@@ -263,7 +263,7 @@ class Launcher:
         process = LocalProcess(self, spec.env.get(STATE_VARIABLE), group)
         with self._lock:
             if not self.alive:
-                raise LauncherLostError("its launcher has ended")
+                raise LauncherLostError("the launcher that was to start it has ended")
             self.process = process
         self.send({"run": order})
         process.wait_until_started()

@@ -1,6 +1,7 @@
 """Measure what a trainer uses of its host: CPU time, memory and GPU of its processes, or of their control group.
 
-A figure that the system does not report is None, and :func:`used_by` does not raise.
+Memory and GPU use that the system does not report are None; CPU time is 0 then, and so is GPU memory on Windows.
+:func:`used_by` does not raise.
 """
 
 from __future__ import annotations

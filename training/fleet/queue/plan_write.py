@@ -131,8 +131,8 @@ class PlanWrite:
         return found, {**columns_of(spec), "seq": row["seq"], "spec": text, "class_id": class_id}
 
     def _class_of(self, spec: Mapping[str, Any], ram_above_gib: float = 0.0, vram_above_gib: float = 0.0) -> int:
-        """Return the number of a job's class. The job needs more memory than ``ram_above_gib`` and ``vram_above_gib``,
-        with which earlier attempts ran out."""
+        """Return the number of the job's class (equal needs, equal durations), which is added if it is new. The job
+        needs more memory than ``ram_above_gib`` and ``vram_above_gib``, with which earlier attempts ran out."""
         like = class_key(spec), ram_above_gib, vram_above_gib
         if like not in self._class_ids:
             needs = replace(Needs.of(spec), ram_above_gib=ram_above_gib, vram_above_gib=vram_above_gib)

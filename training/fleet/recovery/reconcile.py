@@ -39,7 +39,8 @@ REBUILT = "rebuilt"  # in the detail of events reconstructed from a provenance f
 
 
 class _Said(msgspec.Struct, frozen=True):
-    """The fields that a provenance file must have; catalogue.provenance_of writes them."""
+    """The fields read from a provenance file. Those with a default may be missing; a file without another is
+    refused."""
 
     artifact_id: str
     size: int

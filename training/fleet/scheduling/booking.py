@@ -12,10 +12,10 @@ what is left           The smaller of two: the whole less everything that is boo
                        includes all other users of the machine. The owner's reserve is subtracted from both.
 who shares             Any jobs, if the resources of all of them are left. A job on a host, or on a GPU, without other
                        trainers of the fleet needs only the resources it names: it shares with no other job.
-who trains on a GPU    A job that demands one, and a job that uses one if it is there (all but trees). A job booked
-                       without a GPU sees none while others train on the host.
-who goes before        A job that would be next but finds no room blocks others that would take the resources it waits
-                       for; it begins when the running trainers have ended.
+who trains on a GPU    A job that demands one, and a job that uses one if it is there (all but trees). On a host
+                       that may train several jobs at once, a job booked without a GPU sees none.
+who goes first         The next job in rank that finds no room waits, and starts as soon as it fits. Meanwhile no job
+                       behind it may take a GPU, or resources that it waits for.
 =====================  ==========================================================================================
 """
 

@@ -93,7 +93,8 @@ def lacks_data(needs: Needs, here: Collection[str] | None) -> str | None:
 
 
 def fits_for_good(needs: Needs, host: Host) -> str | None:
-    """Return the obstacle that would remain even if the whole host were free; None if there is none."""
+    """Return a lasting obstacle: the lists of hosts and models, the owner's reserve, cores, or no more memory than the
+    job ran out of before; else None."""
     named = _by_name(needs, host) or _by_model(needs, host)
     return named or has_more_memory(needs, host) or host.withheld or _by_amount(needs, host, lasts=True)
 

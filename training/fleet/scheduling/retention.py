@@ -150,9 +150,9 @@ def bundles_to_remove(bundles: Sequence[RetainedBundle], rules: Rules, now: floa
     """Return the removals of models beyond the best ones of their model and mode. Also return those of bundles that
     have completed no job for ``keep_superseded_days``.
 
-    A model without a validation figure is kept, and does not count towards the number to keep. Of models with equal
-    figures the first completed one ranks first, then the one with the lesser digest. A bundle that completes several
-    jobs is one model.
+    A model without a validation figure is not ranked: it does not count towards the number to keep, and only age
+    removes its bundle. Of models with equal figures the first completed one ranks first, then the one with the lesser
+    digest. A bundle that completes several jobs is one model.
     """
     return sorted(
         (*_beyond_the_best(bundles, rules, now), *_superseded(bundles, rules, now)), key=lambda each: each.subject

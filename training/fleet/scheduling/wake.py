@@ -37,7 +37,8 @@ class Sleeper:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Pending jobs of one kind: their duration on each sleeping host, and when the awake hosts end the last of them."""
+    """Pending jobs of one kind: the duration of one job on each sleeping host, and when the awake hosts end the
+    last."""
 
     kind: str
     seconds: Mapping[str, float]  # sleeper → how long it would take for one; whom it does not fit is absent

@@ -371,7 +371,8 @@ def doctor(options: Options) -> int:
 
 def deliver(options: Options, ref: str) -> int:
     """Send the stored bundle that ``ref`` names to the receiver again. Return 0 if it is accepted, 1 if it is refused
-    or cannot be read. Return 2 if ``ref`` does not name exactly one, 75 if the receiver is not reached."""
+    or cannot be read. Return 2 unless ``ref`` names exactly one stored bundle, 75 if the receiver is not reached or
+    cannot take it now."""
     aside = SetAside(options.aside)
     found = aside.named(ref)
     if len(found) != 1:

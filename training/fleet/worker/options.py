@@ -125,7 +125,7 @@ gib, seconds = number(0.001, 1e6, "GiB"), number(0.01, 86_400, "seconds")
 
 
 def seconds_or_none(text: str) -> float:
-    """Return the text as seconds; 0 means no limit."""
+    """Return the text as seconds. The text 0 gives 0.0, which means no limit."""
     return 0.0 if text.strip() == "0" else seconds(text)
 
 

@@ -147,7 +147,8 @@ class Choice:
 
     @property
     def note(self) -> str:
-        """A sentence about how many recordings and hosts the choice rests on, and what that means for the figures."""
+        """A sentence about the number of recordings and hosts on which the rule of incidents was chosen, and what that
+        means for the figures."""
         rests = (
             f"The rule of incidents ({self.rule.words}) rests on {self.recordings} calibration "
             f"recording{'s' * (self.recordings != 1)} of {self.hosts} host{'s' * (self.hosts != 1)}"

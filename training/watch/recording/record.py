@@ -156,8 +156,8 @@ def write(out: Path, order: RecordingOrder, view: View, tape: Tape, clock: Clock
 
 
 def code_version() -> episode.CodeVersion:
-    """Return the commit and branch of this code, and whether it has uncommitted changes; commit and branch are
-    ``unknown`` outside a git checkout, or without git."""
+    """Return the commit and branch of the checkout (``unknown`` without a checkout or git), and whether tracked files
+    of this package have uncommitted changes."""
 
     def git(*arguments: str) -> str:
         with suppress(OSError):
