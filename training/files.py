@@ -277,6 +277,38 @@ def write_whole(
         fs.sync_folder(path.parent)
 
 
+def remove_tree(folder: Path) -> None:
+    """Delete a folder with all that it holds, at any depth, or a file or link. What cannot be deleted stays, without an
+    error.
+
+    Folders below are moved up one by one, because a program may leave thousands of levels: no call nests here, and no
+    path becomes long.
+    """
+    if os.name == "nt":  # where a folder may be a junction
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    with suppress(OSError):
+        folder.unlink()
+    if folder.is_symlink() or not folder.is_dir():
+        return
+    waiting, moved, token = [folder], 0, secrets.token_hex(4)
+    while waiting:
+        each = waiting.pop()
+        with suppress(OSError):
+            each.chmod(_PRIVATE_FOLDER)
+            for entry in list(os.scandir(each)):
+                with suppress(OSError):
+                    if not entry.is_dir(follow_symlinks=False):
+                        Path(entry.path).unlink()
+                        continue
+                    Path(entry.path).chmod(_PRIVATE_FOLDER)  # without the right to write in it, it cannot be moved
+                    waiting.append(Path(entry.path).rename(folder / f".{token}-{moved}"))
+                    moved += 1
+            each.rmdir()
+    with suppress(OSError):
+        folder.rmdir()
+
+
 def named(error: OSError, path: Path) -> OSError:
     """Return the error with a file's name added: the system's error for a full disk names none."""
     return error if error.filename is not None else OSError(error.errno, error.strerror, str(path))

@@ -7,8 +7,9 @@ import os
 from pathlib import Path
 
 import pytest
+from processes import dig
 
-from training.files import LocalFs, free_bytes, settle, write_whole
+from training.files import LocalFs, free_bytes, remove_tree, settle, write_whole
 
 
 @pytest.fixture
@@ -82,3 +83,19 @@ def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         write_whole(tmp_path / "a", b"1")
     assert failed.value.filename == str(tmp_path / "a")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(os.name == "nt", reason="folders of POSIX")
+def test_a_tree_is_removed_at_any_depth_and_what_its_links_name_stays(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.write_bytes(b"1")
+    for name in ("tree", "tree/a", "tree/a/b", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").touch()
+        (tmp_path / name / "link").symlink_to(tmp_path / "other")
+    dig(tmp_path / "tree/a")
+    (tmp_path / "tree/a/b").chmod(0o500)
+    for name in ("tree", "no-such-folder", "other/link", "other/file"):
+        remove_tree(tmp_path / name)
+        assert not (tmp_path / name).exists()
+    assert sorted(each.name for each in tmp_path.rglob("*")) == ["kept", "other"]

@@ -20,6 +20,7 @@ from builders import SHOWN
 from msgspec import structs
 from odd_values import variants
 from places import ROOT
+from processes import dig
 from wire_builders import a_grant, filled, no_transfer
 
 from training.contract import outputs
@@ -1017,6 +1018,79 @@ def test_disk_that_refuses_the_state_does_not_end_the_worker(tmp_path, monkeypat
     monkeypatch.setattr("training.fleet.worker.state_folder.write_whole", full)
     assert worker.run() == 0
     assert "No space left on device" in caplog.text
+
+
+class Digger(FakeRunner):
+    """Its trainers leave folders in their output and in their saved state that no path and no recursion reaches."""
+
+    def start(self, spec: CommandSpec) -> FakeProcess:
+        process = super().start(spec)
+        dig(Path(spec.argv[spec.argv.index("--out-dir") + 1]))
+        if not (Path(spec.env["CIS490_STATE_DIR"]) / "d").exists():
+            dig(Path(spec.env["CIS490_STATE_DIR"]))
+        return process
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="folders of POSIX")
+@pytest.mark.parametrize("code", [0, 75])
+def test_folders_thousands_deep_end_neither_a_worker_nor_its_next_start(tmp_path, caplog, code):
+    for session in range(2):
+        receiver = Receiver(heartbeat=beat, upload=lambda _: reply(artifact_id="x", job_id="j", size=1))
+        receiver.routes["complete"] = lambda _: reply(job_id="j", status="completed", artifact_id="x", attempt=1)
+        receiver.routes["fail"] = lambda _: reply(job_id="j", status="pending")
+        worker = work(tmp_path, receiver, Digger(code if session == 0 else 0))
+        receiver.routes["claim"] = once(
+            reply(**GRANT, state_every_s=0.1), lambda worker=worker: worker.post(t.SignalReceived())
+        )
+        assert worker.run() == 0
+        assert len(receiver.bodies("fail" if code and session == 0 else "complete")) == 1
+    assert "the worker goes on" not in caplog.text
+    assert not list(tmp_path.glob("artifacts/.worker/h/resume/*"))
+    assert not list(tmp_path.glob("artifacts/h/*/attempt-1-*/*"))
+
+
+def test_an_action_that_fails_ends_no_worker(tmp_path, monkeypatch, caplog):
+    def nested(*_: Any, **__: Any) -> None:
+        raise RecursionError("maximum recursion depth exceeded")
+
+    for method in ("discard", "found"):
+        monkeypatch.setattr(TrainerAttempt, method, nested)
+    monkeypatch.setattr(Outbox, "recover", nested)
+    receiver = Receiver(heartbeat=beat, fail=lambda _: reply(job_id="j", status="pending"))
+    for session in range(2):
+        worker = work(tmp_path, receiver, FakeRunner(70))
+        receiver.routes["claim"] = once(reply(**GRANT), lambda worker=worker: worker.post(t.SignalReceived()))
+        assert worker.run() == 0
+        assert caplog.text.count("Discard: maximum recursion depth exceeded; the worker goes on") == session + 1
+
+
+def test_a_thread_that_cannot_be_started_is_an_event(tmp_path, monkeypatch):
+    """As where a trainer has started as many processes as the account may have."""
+
+    def none_left(**_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    for module in ("attempt", "requests"):
+        monkeypatch.setattr(f"training.fleet.worker.{module}.threading", SimpleNamespace(Thread=none_left))
+    said: list[t.Event] = []
+    client: Any = None
+    Calls(client, client, {}, lambda *_: (0, ()), said.append).send(  # type: ignore[arg-type]
+        t.SendFail(call=7, assignment=JOB, message=FailRequest(error="e"))
+    )
+    attempt = an_attempt(tmp_path, FakeProcess(None), said)
+    attempt.spawn()
+    attempt.pack()
+    assert [type(each) for each in said] == [t.NotAnswered, t.SpawnFailed, t.PackFailed]
+
+
+def test_what_fails_at_leisure_costs_no_answer():
+    said: list[t.Event] = []
+    asker = Asker("i", "s", dict, dict, at_leisure=lambda _: 1 / 0)
+    client: Any = SimpleNamespace(ask=lambda *_, **__: None)
+    event = Calls(client, client, asker, lambda *_: (0, ()), said.append).carry_out(
+        t.SendClaim(call=1, request_id="r", wait_s=0.0)
+    )
+    assert isinstance(event, t.ClaimAnswered)
 
 
 def test_having_slept_is_noticed(tmp_path):

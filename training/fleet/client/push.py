@@ -6,7 +6,6 @@ Memory does not grow with the data set, except for its listing of about 50 bytes
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -69,21 +68,18 @@ def _files(root: Path) -> Iterator[Path]:
     """Yield the data set's files; raises OSError for an unreadable folder, and FolderError for a link, a device or too
     many files."""
 
-    def fails(error: OSError) -> None:
-        raise error
-
-    count = 0
-    for folder, folders, names in os.walk(root, onerror=fails):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in [*folders, *names]:
-            path = Path(folder, name)
-            if name.startswith("."):
+    count, waiting = 0, [root]
+    while waiting:
+        for path in waiting.pop().iterdir():
+            if path.name.startswith("."):
                 continue
             if path.is_symlink() or not (path.is_file() or path.is_dir()):
                 raise FolderError(f"{path} is a link or a device; put the file itself there")
-            if path.is_file():
-                count += 1
-                yield path
+            if path.is_dir():
+                waiting.append(path)
+                continue
+            count += 1
+            yield path
         if count > FILES_MAX:
             raise FolderError(f"{root} holds more than {FILES_MAX:,} files: pack them into fewer")
 

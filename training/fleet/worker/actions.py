@@ -50,11 +50,11 @@ class Actions:
         ``alone`` the jobs to be trained alone."""
         try:
             backlog = self.outbox.recover()
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - whatever lies there, the worker must start
             log.warning("%s cannot be read: %s", self.outbox.folder, error)
             backlog = []
         held = {slot: each.assignment for slot, each in sorted(saved.items())}
-        found = {slot: t.Remains() if each is None else self.attempt(each).found() for slot, each in held.items()}
+        found = {slot: t.Remains() if each is None else self._found(each) for slot, each in held.items()}
         claims = {each.claim_id for each in held.values() if each is not None}
         return t.Begin(
             saved[0],
@@ -63,6 +63,13 @@ class Actions:
             tuple((slot, saved[slot], each) for slot, each in found.items() if slot),
             alone,
         )
+
+    def _found(self, assignment: t.Assignment) -> t.Remains:
+        try:
+            return self.attempt(assignment).found()
+        except Exception as error:  # noqa: BLE001 - whatever its trainer left, the worker must start
+            log.warning("what the trainer of %s left cannot be read: %s", assignment.name, error)
+            return t.Remains()
 
     def _begun(self, assignment: t.Assignment) -> TrainerAttempt:
         return self._attempts.setdefault(assignment.claim_id, self.attempt(assignment))

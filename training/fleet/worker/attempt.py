@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-import shutil
 import threading
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -21,7 +20,7 @@ from typing import Any, NamedTuple
 from training.contract import CHECKPOINT_ENDING, THEN, TIMING_ENDING, Exit, file_name, outputs, reads
 from training.crashpoint import crashpoint
 from training.families import family_of, preloads
-from training.files import free_bytes
+from training.files import free_bytes, remove_tree
 from training.fleet.process.parents import Preload
 from training.fleet.process.supervise import (
     STATE_VARIABLE,
@@ -145,7 +144,7 @@ class TrainerAttempt:
         if self._process is not None:
             process = self._process
             # Rather than kill(): stop() also outwits a launcher that hangs.
-            self._on_thread(lambda: process.stop(0.0), lambda _: None)
+            self._on_thread(lambda: process.stop(0.0), lambda _: process.kill())
 
     def pause(self) -> None:
         if self._process is not None:
@@ -174,9 +173,9 @@ class TrainerAttempt:
             reports.beside(folders.bundle).unlink(missing_ok=True)
             tight = free_bytes(self.places.artifacts) < DISK_WANTED_BYTES
             if delivered or tight:
-                shutil.rmtree(folders.out, ignore_errors=True)
+                remove_tree(folders.out)
             if tight:
-                shutil.rmtree(folders.reports, ignore_errors=True)
+                remove_tree(folders.reports)
         if job_over:
             saved_states.forget(self.saved)
         if not (tidy or tight):
@@ -231,12 +230,14 @@ class TrainerAttempt:
             self._watch(process, OutputTail(folders.log))
         finally:  # also after an error of watching, report the trainer's end
             ended = process.wait() or process.stop(0.0)
-            self.transfer.note(folders.stretches)
-            if ended.code != Exit.DONE:
-                self.transfer.bring_last()
-            self.transfer.close()
-            crashpoint("worker.trainer_ended")
-            self.post(t.TrainerEnded(claim_id=self.assignment.claim_id, ended=ended))
+            try:
+                self.transfer.note(folders.stretches)
+                if ended.code != Exit.DONE:
+                    self.transfer.bring_last()
+                self.transfer.close()
+            finally:
+                crashpoint("worker.trainer_ended")
+                self.post(t.TrainerEnded(claim_id=self.assignment.claim_id, ended=ended))
             if ended.code == Exit.BAD_DATA and self.assignment.dataset is not None:
                 self.doubt(self.assignment.dataset)  # perhaps this disk has damaged it
 
@@ -397,7 +398,10 @@ class TrainerAttempt:
                 log.debug("attempt %s", self.assignment.name, exc_info=True)
                 failed(error)
 
-        threading.Thread(target=run, name=f"job {self.assignment.name}", daemon=True).start()
+        try:
+            threading.Thread(target=run, name=f"job {self.assignment.name}", daemon=True).start()
+        except RuntimeError as error:  # trainers have started as many processes as this account may have
+            failed(error)
 
 
 def _in_words(error: Exception) -> str:

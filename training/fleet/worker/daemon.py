@@ -234,7 +234,11 @@ class TrainerWorker:
         now = self._clock.monotonic()
         self._state, actions = step(self._state, event, now, self._options.settings, self._chance)
         for action in actions:
-            self._actions.perform(action)
+            try:
+                self._actions.perform(action)
+            except Exception as error:  # what a trainer or the disk did to one action must not end the others
+                log.error("%s: %s; the worker goes on", type(action).__name__, str(error) or type(error).__name__)
+                log.debug("the action failed", exc_info=True)
 
     def _own(self, action: Own) -> None:
         """Execute an action that concerns the worker itself."""

@@ -22,9 +22,8 @@ import json
 import logging
 import os
 import random
-import shutil
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,12 +33,13 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from training.crashpoint import crashpoint
-from training.files import LocalFs, free_bytes, write_whole
+from training.files import LocalFs, free_bytes, remove_tree, write_whole
 from training.fleet.client.answers import Damaged, Refused, Unavailable, Unreachable, backoff_s
 from training.fleet.client.datasets import DatasetCalls
 from training.fleet.wire.dataset_listing import ID, BadListing, File, Listing, Place, parse
 from training.locking import LockedError, exclusive
 from training.printable import size as in_words
+from training.sizes import measured, walk
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -264,7 +264,7 @@ class DatasetCache:
             for file in files:
                 LocalFs().replace(folder / file.path, _make_way(whole, file.path))
                 LocalFs().sync_folder((whole / file.path).parent)
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_tree(folder)
         else:
             LocalFs().replace(folder, whole)
         crashpoint("worker.fetch.whole")
@@ -392,7 +392,7 @@ class DatasetCache:
                     )
                 raise FetchError(f"no room for {short}: {why}")
             log.info("data set %s is removed from this host to make room", oldest.name[:12])
-            shutil.rmtree(oldest, ignore_errors=True)
+            remove_tree(oldest)
             del sizes[oldest]
             if oldest.parent.name == "sets":
                 for kind in ("listings", "stamps"):
@@ -466,11 +466,4 @@ def _stamp(path: Path) -> list[int] | None:
 
 def _size(folder: Path) -> int:
     """Return the sum of the bytes of all files below a folder."""
-
-    def files() -> Iterator[int]:
-        for root, _, names in os.walk(folder):
-            for name in names:
-                with suppress(OSError):
-                    yield Path(root, name).lstat().st_size
-
-    return sum(files())
+    return measured("", map(Path, walk(folder)), "").bytes or 0

@@ -59,7 +59,10 @@ class Calls:
 
     def send(self, request: Request) -> None:
         """Send a request on its own thread and return at once; the thread posts the event of the answer or failure."""
-        threading.Thread(target=lambda: self.post(self.carry_out(request)), name="call", daemon=True).start()
+        try:
+            threading.Thread(target=lambda: self.post(self.carry_out(request)), name="call", daemon=True).start()
+        except RuntimeError as error:  # trainers have started as many processes as this account may have
+            self.post(t.NotAnswered(call=request.call, detail=str(error)))
 
     def abort(self, call: int) -> None:
         """Abort the request with this number before it is sent, or an upload while it runs."""
@@ -131,7 +134,10 @@ class Calls:
             tries=1,
         )
         if not isinstance(answer, Grant):
-            self.asker.at_leisure(self.client)
+            try:
+                self.asker.at_leisure(self.client)
+            except Exception as error:  # noqa: BLE001 - the answer must reach the worker whatever the disk holds
+                log.warning("saved states were not tidied up: %s", error)
         return t.ClaimAnswered(call=request.call, reply=answer)
 
     def _upload(self, request: t.Upload) -> t.Event:

@@ -7,16 +7,16 @@ for the jobs' status while it is idle, and accepts only the answer of the databa
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from training.files import write_whole
+from training.files import remove_tree, write_whole
 from training.fleet.client.client import FleetClient, Refused, Unavailable, Unreachable
 from training.fleet.scheduling.job import FINAL, JobStatus
+from training.sizes import walk
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class SavedState(NamedTuple):
     @classmethod
     def of(cls, folder: Path) -> SavedState:
         """Measure the saved state in ``folder``. Raises OSError: a trainer that ends late may remove it."""
-        abouts = [folder.lstat(), *(each.lstat() for each in folder.rglob("*"))]
+        abouts = [folder.lstat(), *(each.stat(follow_symlinks=False) for each in walk(folder))]
         written_at = max(each.st_mtime for each in abouts)
         return cls(folder, written_at, sum(each.st_size for each in abouts))
 
@@ -57,7 +57,7 @@ def begin(folder: Path, database_id: str | None) -> None:
 
 def forget(folder: Path) -> None:
     """Remove a job's folder and its notes."""
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_tree(folder)
     for note in (_note(folder), stretches_of(folder)):
         with suppress(OSError):
             note.unlink(missing_ok=True)

@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from training import strict_json
-from training.files import LocalFs, write_whole
+from training.files import LocalFs, remove_tree, write_whole
 from training.fleet.worker import reports
 from training.fleet.worker.state.events import Delivery
 
@@ -94,7 +94,7 @@ class SetAside:
     @staticmethod
     def forget(one: FinishedTraining) -> None:
         """Delete an entry that was delivered."""
-        shutil.rmtree(one.folder, ignore_errors=True)
+        remove_tree(one.folder)
 
     def _trim(self) -> None:
         kept = self.kept()
@@ -105,5 +105,4 @@ class SetAside:
             log.warning(
                 "%s, kept in %s, is deleted: the folder is full", oldest.delivery.assignment.name, oldest.folder
             )
-            with suppress(OSError):
-                shutil.rmtree(oldest.folder)
+            remove_tree(oldest.folder)

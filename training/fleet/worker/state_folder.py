@@ -6,7 +6,6 @@ import json
 import logging
 import re
 import secrets
-import shutil
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -16,7 +15,7 @@ import msgspec
 
 from training import strict_json
 from training.crashpoint import crashpoint
-from training.files import LocalFs, write_whole
+from training.files import LocalFs, remove_tree, write_whole
 from training.fleet.worker.state.events import Assignment, Saved
 from training.locking import LockedError, exclusive
 
@@ -149,7 +148,7 @@ class StateFolder:
         """
         for path in [*map(self._file, self._slots()), self.folder / "sessions"]:
             path.unlink(missing_ok=True)
-        shutil.rmtree(self.folder / "outbox", ignore_errors=True)
+        remove_tree(self.folder / "outbox")
         (self.folder / "instance").unlink(missing_ok=True)
         self.instance_id = self._instance()
         return self.instance_id
@@ -228,7 +227,7 @@ def folders_of(artifacts: Path, reports: Path, assignment: Assignment) -> Attemp
 def make_folders(folders: AttemptFolders) -> None:
     """Create the attempt's output and report folders, empty, and delete its files beside them. Raises OSError."""
     for folder in (folders.out, folders.reports):
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_tree(folder)
         folder.mkdir(parents=True)
     for file in (folders.log, folders.end, folders.trained, folders.stretches):
         file.unlink(missing_ok=True)
@@ -255,7 +254,7 @@ def prune(*roots: Path, in_use: Collection[Assignment] = ()) -> None:
         for folder in sorted(newest, key=lambda each: newest[each], reverse=True)[KEPT_ATTEMPTS:]:
             if folder.name in kept:
                 continue
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_tree(folder)
             for log in folder.parent.glob(f"{folder.name}.log*"):
                 log.unlink(missing_ok=True)
             with suppress(OSError):

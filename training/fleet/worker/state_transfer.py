@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import json
 import logging
-import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -19,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from training.files import LocalFs, free_bytes, write_whole
+from training.files import LocalFs, free_bytes, remove_tree, write_whole
 from training.fleet.client.answers import ClientError
 from training.fleet.client.datasets import StateCalls
 from training.fleet.wire.dataset_listing import Listing
@@ -28,6 +27,7 @@ from training.fleet.wire.states import StateView, Stretch, joined
 from training.fleet.worker import saved_states
 from training.fleet.worker.datasets import Order
 from training.fleet.worker.state import events as t
+from training.printable import one_line
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class StateTransfer:
             log.warning(
                 "%s: the state that %s saved cannot be fetched (%s); it starts from this host's own state, or from "
                 "nothing",
-                self.assignment.name, known.host if known else self.host, error,
+                self.assignment.name, known.host if known else self.host, one_line(error),
             )  # fmt: skip
         if here is None:
             self._begins = 0
@@ -94,7 +94,7 @@ class StateTransfer:
         if free_bytes(self.folder) < FLOOR_BYTES + known.size:
             raise OSError(errno.ENOSPC, "no room for a saved state", str(self.folder))
         listing = calls.listing(known.state_id)
-        shutil.rmtree(incoming, ignore_errors=True)
+        remove_tree(incoming)
         for file in listing.files:
             path = incoming / file.path
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -105,7 +105,9 @@ class StateTransfer:
         self._note_here([each.to_dict() for each in known.stretches])
         for old in self.folder.iterdir():
             if old != incoming:
-                shutil.rmtree(old) if old.is_dir() else old.unlink()
+                remove_tree(old)
+                if old.exists():
+                    raise OSError(errno.ENOTEMPTY, "a file of another state cannot be deleted", str(old))
         for new in incoming.iterdir():
             LocalFs().replace(new, self.folder / new.name)
         incoming.rmdir()
@@ -157,7 +159,9 @@ class StateTransfer:
                     pass
                 calls.keep(listing.dataset_id, stretches=stretches, tries=1)
             except (ClientError, FolderError, OSError, LookupError, TypeError) as error:
-                log.info("%s: the saved state was not uploaded (%s); it stays here", self.assignment.name, error)
+                log.info(
+                    "%s: the saved state was not uploaded (%s); it stays here", self.assignment.name, one_line(error)
+                )
                 return
             self._kept = listing.dataset_id
 
