@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import places  # noqa: F401 - puts the folders of tests on the module path
@@ -76,3 +79,19 @@ def one_anomaly_method() -> Iterator[None]:
 def no_rival_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """A report without rival models, for tests in which they have no part: they cost more than a small model."""
     monkeypatch.setattr("training.trainer.session.run_baselines", lambda *_, **__: {})
+
+
+@pytest.fixture
+def dig(tmp_path: Path) -> Iterator[Callable[[Path], None]]:
+    """Make folders below one so deep that no path reaches the last one, and no recursion does."""
+
+    def dug(folder: Path) -> None:
+        inside = os.open(folder, os.O_RDONLY)
+        for _ in range(3000):
+            os.mkdir("d", dir_fd=inside)
+            outside, inside = inside, os.open("d", os.O_RDONLY, dir_fd=inside)
+            os.close(outside)
+        os.close(inside)
+
+    yield dug
+    subprocess.run(["rm", "-rf", *tmp_path.iterdir()], check=True)  # pytest itself could not

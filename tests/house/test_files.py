@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from processes import dig
 
 from training.files import LocalFs, free_bytes, remove_tree, settle, write_whole
 
@@ -86,7 +86,9 @@ def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.skipif(os.name == "nt", reason="folders of POSIX")
-def test_a_tree_is_removed_at_any_depth_and_what_its_links_name_stays(tmp_path: Path) -> None:
+def test_a_tree_is_removed_at_any_depth_and_what_its_links_name_stays(
+    tmp_path: Path, dig: Callable[[Path], None]
+) -> None:
     kept = tmp_path / "kept"
     kept.write_bytes(b"1")
     for name in ("tree", "tree/a", "tree/a/b", "other"):

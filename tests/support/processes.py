@@ -69,14 +69,3 @@ def begun(
 def printed(folder: Path) -> str:
     file = folder / "output.log"
     return file.read_text("utf-8", "replace") if file.exists() else ""
-
-
-def dig(folder: Path, levels: int = 3000) -> None:
-    """Make folders so deep that no path reaches the last one, and no recursion does."""
-    inside = os.open(folder, os.O_RDONLY)
-    for _ in range(levels):
-        os.mkdir("d", dir_fd=inside)
-        below = os.open("d", os.O_RDONLY, dir_fd=inside)
-        os.close(inside)
-        inside = below
-    os.close(inside)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -16,10 +17,11 @@ from hypothesis import strategies as st
 
 from training.fleet.capability import cuda
 from training.fleet.capability import probe as capability
-from training.fleet.capability.cuda import GIB, RETRY_FAILED_S, CudaProbe, SystemNvml
+from training.fleet.capability.cuda import GIB, RETRY_FAILED_S, CudaProbe, SystemNvml, TorchFacts
 from training.fleet.capability.probe import Capability, CudaDevice, checkout_commit, detect
 from training.fleet.process import usage
 from training.fleet.process.cgroup import CgroupLimits, cgroup_limits
+from training.fleet.process.driver_calls import DriverCalls
 
 UUID = "3f0c4a5e-0000-1111-2222-333344445555"
 
@@ -27,6 +29,10 @@ UUID = "3f0c4a5e-0000-1111-2222-333344445555"
 class FakeNvml:
     def __init__(self, driver: str | None = "580.1", free: int | None = 6 * GIB) -> None:
         self.driver, self.free = driver, free
+        self.silent: str | None = None
+
+    def complaint(self) -> str | None:
+        return self.silent
 
     def driver_version(self) -> str | None:
         return self.driver
@@ -223,6 +229,26 @@ def test_a_host_without_a_driver_is_asked_once_for_ever(tmp_path):
     for _ in range(3):
         probe(torch, FakeNvml(driver=None), cache_file=kept).facts()
     assert torch.asked == 1
+
+
+def test_while_the_driver_does_not_answer_there_is_no_gpu_and_torch_is_not_asked():
+    torch, nvml = FakeTorch(), FakeNvml()
+    asked = probe(torch, nvml)
+    nvml.silent = "it does not answer"
+    assert asked.facts() == TorchFacts()
+    nvml.silent = None
+    assert len(asked.facts().devices) == 1
+    nvml.silent = "it does not answer"
+    assert (asked.facts().version, asked.facts().devices) == ("2.13.0", ())
+    assert torch.asked == 1
+
+
+def test_a_probe_that_outlives_its_kill_is_waited_for_no_longer(monkeypatch):
+    killed = threading.Event()
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: killed.wait())
+    monkeypatch.setattr(cuda, "_TORCH", DriverCalls("torch", 0.01))
+    assert cuda._run(["python"]) == ""
+    killed.set()
 
 
 def test_without_nvml_the_memory_is_what_torch_said():

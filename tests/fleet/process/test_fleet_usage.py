@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from types import ModuleType, SimpleNamespace
 
+import pytest
+from processes import until
+
 from training.fleet.process import usage
-from training.fleet.process.usage import Used, used_by
+from training.fleet.process.driver_calls import DriverCalls
+from training.fleet.process.usage import Used, driver_complaint, used_by
 
 ME = os.getpid()
 NOBODY = 2**22 + 1  # above the highest process id of Linux
@@ -72,3 +77,30 @@ def test_gpus_are_those_on_which_the_trainer_runs(monkeypatch):
     library.ours.clear()
     used = used_by(ME)
     assert (used.gpu, used.gpu_memory_bytes) == (None, None), "another's use is not the trainer's"
+
+
+def test_a_driver_that_does_not_answer_costs_its_limit_once_and_is_asked_again_when_it_has(monkeypatch, caplog):
+    library, answers = TwoGpus(), threading.Event()
+    monkeypatch.setattr(library, "nvmlInit", answers.wait)
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    monkeypatch.setattr(usage, "_has_nvml", lambda: True)
+    monkeypatch.setattr(usage, "_NVIDIA", DriverCalls("the driver", 0.01))
+    for _ in range(3):
+        used = used_by(ME)
+        assert used.cpu_s > 0
+        assert used.gpu is None
+    assert driver_complaint() == "the driver has not answered within 0 s"
+    assert caplog.text.count("the driver has not answered within 0 s; it is asked again when it has") == 1
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    assert driver_complaint() is None, "this worker uses no GPU"
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    answers.set()
+    until(lambda: driver_complaint() is None)
+    assert used_by(ME).gpu == 0.85
+
+
+def test_an_error_of_a_driver_is_raised_where_it_is_asked():
+    calls = DriverCalls("the driver", 60.0)
+    with pytest.raises(TimeoutError, match="its own"):
+        calls.ask(lambda: (_ for _ in ()).throw(TimeoutError("its own")))
+    assert calls.silent is None

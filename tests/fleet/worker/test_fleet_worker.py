@@ -20,7 +20,6 @@ from builders import SHOWN
 from msgspec import structs
 from odd_values import variants
 from places import ROOT
-from processes import dig
 from wire_builders import a_grant, filled, no_transfer
 
 from training.contract import outputs
@@ -757,6 +756,8 @@ def test_a_trainer_is_measured_soon_and_then_regularly():
 @pytest.mark.parametrize(("free", "harm"), [(DISK_FLOOR_BYTES, 0), (DISK_FLOOR_BYTES - 1, 1)])
 def test_a_running_trainer_is_looked_at(tmp_path, monkeypatch, free, harm):
     """Its time is measured now and then, and it is stopped once when the disk is full."""
+    at_once = SimpleNamespace(Thread=lambda target, **_: SimpleNamespace(start=target, is_alive=lambda: False))
+    monkeypatch.setattr("training.fleet.worker.attempt.threading", at_once)
     monkeypatch.setattr("training.fleet.worker.attempt.free_bytes", lambda _: free)
     said: list[t.Event] = []
     attempt = an_attempt(tmp_path, FakeProcess(None), said)
@@ -773,6 +774,16 @@ def test_a_running_trainer_is_looked_at(tmp_path, monkeypatch, free, harm):
     attempt._watch(Looked(3), output)  # type: ignore[arg-type]
     (unbearable,) = (each for each in said if isinstance(each, t.Unbearable))
     assert "more than a log file may hold" in unbearable.failure.error
+
+
+def test_the_end_of_a_trainer_is_seen_while_a_driver_does_not_answer(tmp_path):
+    said: list[t.Event] = []
+    answers = threading.Event()
+    process = Looked(9)
+    process.used = lambda: Used(float(answers.wait()))  # type: ignore[method-assign]
+    an_attempt(tmp_path, process, said)._watch(process, OutputTail(tmp_path / "output.log"))  # type: ignore[arg-type]
+    assert said == [t.Measured(claim_id=JOB.claim_id, used=Used())] * 2, "for the limits of time"
+    answers.set()
 
 
 def test_a_trainer_is_paused_and_resumed(tmp_path):
@@ -1023,22 +1034,26 @@ def test_disk_that_refuses_the_state_does_not_end_the_worker(tmp_path, monkeypat
 class Digger(FakeRunner):
     """Its trainers leave folders in their output and in their saved state that no path and no recursion reaches."""
 
+    def __init__(self, code: int, dig: Callable[[Path], None]) -> None:
+        super().__init__(code)
+        self.dig = dig
+
     def start(self, spec: CommandSpec) -> FakeProcess:
         process = super().start(spec)
-        dig(Path(spec.argv[spec.argv.index("--out-dir") + 1]))
+        self.dig(Path(spec.argv[spec.argv.index("--out-dir") + 1]))
         if not (Path(spec.env["CIS490_STATE_DIR"]) / "d").exists():
-            dig(Path(spec.env["CIS490_STATE_DIR"]))
+            self.dig(Path(spec.env["CIS490_STATE_DIR"]))
         return process
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="folders of POSIX")
 @pytest.mark.parametrize("code", [0, 75])
-def test_folders_thousands_deep_end_neither_a_worker_nor_its_next_start(tmp_path, caplog, code):
+def test_folders_thousands_deep_end_neither_a_worker_nor_its_next_start(tmp_path, dig, caplog, code):
     for session in range(2):
         receiver = Receiver(heartbeat=beat, upload=lambda _: reply(artifact_id="x", job_id="j", size=1))
         receiver.routes["complete"] = lambda _: reply(job_id="j", status="completed", artifact_id="x", attempt=1)
         receiver.routes["fail"] = lambda _: reply(job_id="j", status="pending")
-        worker = work(tmp_path, receiver, Digger(code if session == 0 else 0))
+        worker = work(tmp_path, receiver, Digger(code if session == 0 else 0, dig))
         receiver.routes["claim"] = once(
             reply(**GRANT, state_every_s=0.1), lambda worker=worker: worker.post(t.SignalReceived())
         )

@@ -78,6 +78,13 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     assert f"{tmp_path / 'state'} cannot be written" in said
 
 
+def test_a_driver_that_does_not_answer_is_a_complaint(tmp_path):
+    test, describer, _ = a_self_test(tmp_path)
+    test.driver = lambda: "NVIDIA's driver has not answered within 10 s"
+    assert (test() or "").startswith("NVIDIA's driver has not answered within 10 s; restart this machine")
+    assert describer.asked == 0, "a trainer would wait for it, too"
+
+
 def test_a_full_disk_is_a_complaint(tmp_path, monkeypatch):
     test, _, _ = a_self_test(tmp_path)
     monkeypatch.setattr(worker_health, "free_bytes", lambda _: 12 * 1024**2)

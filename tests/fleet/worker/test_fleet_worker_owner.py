@@ -9,10 +9,12 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 from fakes import FakeClock
 from hypothesis import given
@@ -23,6 +25,7 @@ from wire_builders import claim_answered
 
 from training.fleet.capability import owner as probe
 from training.fleet.process import inhibitor
+from training.fleet.process.driver_calls import DriverCalls
 from training.fleet.process.ended import Ended
 from training.fleet.process.inhibitor import Inhibitor
 from training.fleet.scheduling.hours import DAY, WEEK, holds, parse
@@ -336,6 +339,16 @@ def test_this_machine_is_looked_at_without_an_error():
     found = [observer.look(person=True, load=True, gpu=True, heat=True) for _ in range(2)][-1]
     assert found.minute in range(WEEK)
     assert found.cpu is None or 0 <= found.cpu <= 1
+
+
+@pytest.mark.parametrize(("sensor", "look"), [("battery", probe.on_battery), ("temperatures", probe.celsius)])
+def test_a_sensor_that_does_not_answer_is_none(monkeypatch, sensor, look):
+    answers = threading.Event()
+    monkeypatch.setattr(psutil, f"sensors_{sensor}", answers.wait, raising=False)
+    monkeypatch.setattr(probe, "ask_nvml", lambda _: None)
+    monkeypatch.setattr(probe, "_SENSORS", DriverCalls("a sensor", 0.01))
+    assert look() is None
+    answers.set()
 
 
 # -- the lock on falling asleep ----------------------------------------------------------------------------------

@@ -24,13 +24,15 @@ from msgspec.structs import replace
 
 from training.clock import Clock, SystemClock
 from training.files import write_whole
-from training.fleet.process.usage import ask_nvml
+from training.fleet.process.driver_calls import DriverCalls
+from training.fleet.process.usage import ask_nvml, driver_complaint
 from training.installed import version
 
 GIB = 1024**3
 PROBE_TIMEOUT_S = 120.0  # a Raspberry Pi takes half a minute to import torch from a cold SD card
 # An environment with a GPU in which torch cannot use it may be mended (a driver reloaded after sleep): ask again.
 RETRY_FAILED_S = 600.0
+_TORCH = DriverCalls("torch's look at this machine's GPUs", PROBE_TIMEOUT_S + 10.0)
 
 # Runs in the trainer's interpreter. The last line counts: libraries like to print warnings first, and a child that a
 # broken driver ends while it measures has said before what there is. Each measurement takes 0.3 s.
@@ -132,6 +134,10 @@ class SystemNvml:
         """Return the driver's version; ``None`` without a working driver."""
         return ask_nvml(lambda nvml: str(nvml.nvmlSystemGetDriverVersion()))
 
+    def complaint(self) -> str | None:
+        """Return a sentence if the driver does not answer."""
+        return driver_complaint()
+
     def memory(self, uuid: str) -> tuple[int, int] | None:
         """Return (total, free) bytes of the device with torch's ``uuid``; ``None`` when the driver does not report
         them."""
@@ -158,18 +164,20 @@ def _run(command: Sequence[str]) -> str:
     environment = {
         name: value for name, value in os.environ.items() if not any(word in name.upper() for word in _SECRET_WORDS)
     }
-    done = subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        errors="replace",
-        timeout=PROBE_TIMEOUT_S,
-        env=environment,
-        check=False,  # what it said before it crashed counts
+    done = _TORCH.ask(  # a child that hangs in the driver outlives its kill
+        lambda: subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=PROBE_TIMEOUT_S,
+            env=environment,
+            check=False,  # what it said before it crashed counts
+        )
     )
-    return done.stdout
+    return done.stdout if done else ""
 
 
 def installed_torch(python: Path) -> str | None:
@@ -206,6 +214,8 @@ class CudaProbe:
         return device if memory is None else replace(device, total=memory[0], free=memory[1])
 
     def _known(self) -> TorchFacts:
+        if self.nvml.complaint() is not None:  # torch would wait for it, too
+            return TorchFacts() if self._kept is None else replace(self._kept[1], devices=())
         key = self._key()
         if self._kept is not None and self._kept[0] == key and not self._stale(*self._kept[1:]):
             return self._kept[1]

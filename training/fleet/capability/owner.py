@@ -17,12 +17,14 @@ from datetime import datetime
 from typing import Any
 
 from training.clock import Clock
+from training.fleet.process.driver_calls import DriverCalls
 from training.fleet.process.usage import ask_nvml, devices, tree_of
 
 LOGIND_TIMEOUT_S = 3.0
 # Chips that measure the processor; others are the disk's or the network card's, which may be hot at rest.
 _PROCESSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "cpu-thermal", "soc_thermal", "acpitz")
 DAY = 24 * 60
+_SENSORS = DriverCalls("a sensor of this machine")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +83,7 @@ def on_battery() -> bool | None:
     import psutil
 
     with contextlib.suppress(Exception):  # a sensor's file may vanish, or hold nonsense
-        battery = psutil.sensors_battery()
+        battery = _SENSORS.ask(psutil.sensors_battery)
         return None if battery is None or battery.power_plugged is None else not battery.power_plugged
     return None
 
@@ -92,7 +94,7 @@ def celsius() -> float | None:
 
     found: list[float] = []
     with contextlib.suppress(Exception):
-        chips: Any = getattr(psutil, "sensors_temperatures", dict)()
+        chips: Any = _SENSORS.ask(getattr(psutil, "sensors_temperatures", dict)) or {}
         found = [each.current for chip in _PROCESSORS for each in chips.get(chip, ()) if 0 < each.current < 150]
     gpu = ask_nvml(_gpu_celsius)
     return max([*found, *([] if gpu is None else [gpu])], default=None)

@@ -7,6 +7,7 @@ Memory and GPU use that the system does not report are None; CPU time is 0 then,
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
@@ -14,8 +15,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from training.fleet.process.cgroup import group_memory
+from training.fleet.process.driver_calls import DriverCalls
 
 _T = TypeVar("_T")
+_NVIDIA = DriverCalls("NVIDIA's driver")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +80,20 @@ def devices(nvml: Any) -> Iterator[Any]:
 
 def ask_nvml(question: Callable[[Any], _T]) -> _T | None:
     """Return the answer of ``question``, called between init and shutdown of NVIDIA's library; ``None`` without
-    library, driver or answer."""
-    if sys.platform == "linux" and not _has_nvml():
+    library, driver or an answer in time."""
+    return _NVIDIA.ask(lambda: _answered(question)) if sys.platform != "linux" or _has_nvml() else None
+
+
+def driver_complaint() -> str | None:
+    """Return a sentence if NVIDIA's driver does not answer; None otherwise, and for a worker to which all GPUs are
+    hidden."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return None
+    ask_nvml(lambda _: None)
+    return _NVIDIA.silent
+
+
+def _answered(question: Callable[[Any], _T]) -> _T | None:
     try:
         import pynvml
     except ImportError:

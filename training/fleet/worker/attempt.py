@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +30,7 @@ from training.fleet.process.supervise import (
     SpawnFailedError,
     end_on_record,
 )
+from training.fleet.process.usage import Used
 from training.fleet.scheduling.job import EndReason
 from training.fleet.worker import reports, saved_states
 from training.fleet.worker.datasets import NotGiven, Order
@@ -122,6 +123,8 @@ class TrainerAttempt:
     variables: Callable[[], Mapping[str, str]] = dict
     _fetched_parts: int = -1
     _process: LocalProcess | None = None
+    _measuring: threading.Thread | None = None
+    _used: Used = field(default_factory=Used)
 
     def __post_init__(self) -> None:
         self._order = Order(self._fetching, wanted=partial(reads, self.assignment.spec))
@@ -287,8 +290,7 @@ class TrainerAttempt:
                 break
             self._print(tail)
             if measured_at(look, measure_every):
-                used, resumable = process.used(), self.transfer.holds_a_state
-                self.post(t.Measured(claim_id=self.assignment.claim_id, used=used, resumable=resumable))
+                self._measure(process)
             if every_s and (look + 1) % max(1, int(every_s / LOOK_S)) == 0:
                 self.transfer.begin_bringing()
             harm = None if stopped else self._harm(tail)
@@ -297,6 +299,24 @@ class TrainerAttempt:
                 self.post(t.Unbearable(claim_id=self.assignment.claim_id, failure=harm))
         self._print(tail)
         self._pass_on(tail, tail.poll(final=True))
+
+    def _measure(self, process: LocalProcess) -> None:
+        """Measure what the trainer uses on a thread of its own, because a driver may not answer; meanwhile the last
+        values are posted, for the limits of time."""
+
+        def measure() -> None:
+            self._used = process.used()
+            self._post_used()
+
+        if self._measuring is not None and self._measuring.is_alive():
+            self._post_used()
+            return
+        self._measuring = threading.Thread(target=measure, name="measurement", daemon=True)
+        self._measuring.start()
+
+    def _post_used(self) -> None:
+        resumable = self.transfer.holds_a_state
+        self.post(t.Measured(claim_id=self.assignment.claim_id, used=self._used, resumable=resumable))
 
     def _print(self, tail: OutputTail) -> None:
         """Pass on the waiting output in blocks, a limited number of them because the trainer may print endlessly."""

@@ -1,12 +1,15 @@
-"""A host's self-test, reported with every claim: its folders can be written, its disk has room, and trainers start.
+"""A host's self-test, reported with every claim: its folders can be written, its disk has room, its GPU's driver
+answers, and trainers start.
 
 The test runs often, so it is cheap: a trainer is started only after the interpreter or the checkout changed, or a
-minute after a failure. A GPU needs no test: it is reported only when torch could use it under the present driver.
+minute after a failure. A GPU needs no further test: it is reported only when torch could use it under the present
+driver.
 """
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from training.checkout import ROOT, stamp, stamps
 from training.clock import Clock
 from training.files import free_bytes
 from training.fleet.capability.describe import PROGRAMS, DescribeError, Describer, ProcessDescriber, describe_command
+from training.fleet.process.usage import driver_complaint
 from training.fleet.worker.attempt import DISK_WANTED_BYTES, MIB, WorkerFolders
 
 AGAIN_S = 60.0  # after trainers did not start
@@ -27,10 +31,11 @@ class SelfTest:
     state_dir: Path
     clock: Clock
     describe: Describer = field(default_factory=ProcessDescriber)
+    driver: Callable[[], str | None] = driver_complaint
     _known: tuple[object, str | None, float] | None = None  # of which state, what, when
 
     def __call__(self) -> str | None:
-        return self._folders() or self._room() or self._trainers()
+        return self._folders() or self._room() or self._driver() or self._trainers()
 
     def _folders(self) -> str | None:
         for folder in (self.state_dir, self.places.artifacts, self.places.reports):
@@ -47,6 +52,11 @@ class SelfTest:
         if free >= DISK_WANTED_BYTES:
             return None
         return f"only {free // MIB} MiB are free at {self.places.artifacts}; free some space"
+
+    def _driver(self) -> str | None:
+        complaint = self.driver()
+        remedy = "restart this machine, or start its worker with CUDA_VISIBLE_DEVICES=-1 to train without a GPU"
+        return None if complaint is None else f"{complaint}; {remedy}"
 
     def _trainers(self) -> str | None:
         """Start one built-in trainer and return why it fails; None if it starts, or if the trainers belong to another
