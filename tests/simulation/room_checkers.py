@@ -121,7 +121,9 @@ class StartsInRoom(Checker):
             sum(_to_come(each.assignment, each.memory.ram, "ram") for each in others),
         )
         left = free["ram_available_gib"] - coming
-        self.demand(not others or left >= least - _EDGE, f"a trainer began with {left:.1f} of {least:.1f} GiB")
+        self.demand(
+            not (others and least) or left >= least - _EDGE, f"a trainer began with {left:.1f} of {least:.1f} GiB"
+        )
         gpu = booked.gpu
         if gpu is None:
             return

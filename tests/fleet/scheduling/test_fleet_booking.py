@@ -73,6 +73,16 @@ def test_what_a_job_is_booked_for(host, job, booked):
     assert booking.demand(job, host) == booked
 
 
+@pytest.mark.parametrize(
+    ("job", "least"),
+    [({}, 1.0), ({"min_ram_gib": 3.0}, 4.0), ({"held": 2.0}, 3.4), ({"held": 7.0}, 7.3)],
+    ids=["nobody asked", "the plan did", "jobs like it held some", "as much as is left"],
+)
+def test_only_memory_that_was_asked_for_must_be_there_at_the_start(job, least):
+    there, _ = after(a_host(ram=8.0, slots=2, reserve_ram_gib=1.0))
+    assert booking.book(a_job(**job), there).least_ram_gib == pytest.approx(least)
+
+
 # ── what is left ────────────────────────────────────────────────────────────────────────────
 
 

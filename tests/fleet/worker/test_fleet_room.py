@@ -24,6 +24,7 @@ NEIGHBOUR = HeldAttempt(
     [
         (Booking(least_ram_gib=6.0), here(8.0), [NEIGHBOUR], None),
         (Booking(least_ram_gib=6.1), here(8.0), [NEIGHBOUR], "memory vanished before the start: 6.1 GiB wanted, 6.0"),
+        (Booking(ram_gib=6.0), here(1.0), [NEIGHBOUR], None),  # of which nobody asked for any
         (Booking(least_ram_gib=9.0), here(8.0), [], None),  # it shares with nobody
         (Booking(least_ram_gib=9.0), {}, [NEIGHBOUR], None),  # nobody knows
         (Booking(gpu=0, least_vram_gib=5.0), here(8.0, 8.0), [NEIGHBOUR], None),

@@ -147,13 +147,15 @@ def book(needs: Needs, host: Host, threads: int = 1) -> Booking:
     needs.
 
     The job's worker checks the free memory again before the start. The booked amount must be free then, or nine tenths
-    of what is left now if that is less. The plan's minimum must be free in any case.
+    of what is left now if that is less. The plan's minimum must be free in any case. An equal share of the host's
+    memory need not be free, because neither the plan nor a measurement asked for it.
     """
     wanted = demand(needs, host)
     cores = min(max(wanted.cores, threads), max(wanted.cores, free_cores(host)))
     gpu = _gpu_for(needs, wanted, host) if uses_gpu(needs, host) else None
     ram = host.ram_available_gib if host.room is None else host.room.ram_gib
-    least_ram = max(min(wanted.ram_gib, _FLUCTUATES * ram), needs.min_ram_gib) + host.reserve_ram_gib
+    known = 0.0 if needs.peak.ram_gib is None else min(wanted.ram_gib, _FLUCTUATES * ram)
+    least_ram = max(known, needs.min_ram_gib) + host.reserve_ram_gib
     vram = least_vram = 0.0
     if gpu is not None:
         vram, there = wanted.vram_gib, _lefts(host)[gpu]

@@ -27,12 +27,13 @@ def check(booked: Booking, capability: Mapping[str, Any], others: Sequence[HeldA
     """Raise NoRoomError if a trainer with this booking no longer fits beside ``others``, which run or are about to
     start.
 
-    Host memory is checked only if there are others; GPU memory is always checked, because any program may have taken
-    it. Unknown free memory counts as sufficient; a booked GPU that is missing raises NoRoomError.
+    Host memory is checked only if there are others and some of it must be free; GPU memory is always checked, because
+    any program may have taken it. Unknown free memory counts as sufficient; a booked GPU that is missing raises
+    NoRoomError.
     """
     coming = sum(max(0.0, each.booking.ram_gib - each.ram_used_gib) for each in others)
     free = capability.get("ram_available_gib")
-    if others and free is not None and free - coming < booked.least_ram_gib:
+    if others and booked.least_ram_gib and free is not None and free - coming < booked.least_ram_gib:
         raise NoRoomError(_sentence("memory", booked.least_ram_gib, free - coming))
     if booked.gpu is None:
         return
