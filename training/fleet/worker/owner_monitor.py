@@ -34,7 +34,7 @@ class Lookout:
     post: Callable[[t.Event], None]
     _wanted: bool = False  # to stay awake
     _held: bool = False
-    _told: str | None = None  # why that is not to be had
+    _told: str | None = None  # why that was not to be had
 
     def __post_init__(self) -> None:
         self._stopping, self._woken = threading.Event(), threading.Event()
@@ -81,9 +81,9 @@ class Lookout:
             return
         why = self.inhibitor.hold()
         self._held = why is None
-        if why is not None and why != self._told:
+        if why is not None and why != self._told:  # once: the program that is to hold the lock ends a moment later
             log.info("this machine may fall asleep while it trains: %s", why)
-        self._told = why
+            self._told = why
 
     def _run(self) -> None:
         try:
