@@ -204,11 +204,19 @@ def test_torch_is_asked_once_and_free_memory_every_time(tmp_path):
         {"cores": lambda: 999},
     ],
 )
-def test_another_torch_driver_or_visibility_is_asked_anew(tmp_path, change):
+def test_another_torch_driver_or_visibility_is_asked_anew_once(tmp_path, change):
     torch, kept = FakeTorch(), tmp_path / "capability.json"
-    probe(torch, cache_file=kept).facts()
-    probe(torch, **({"cache_file": kept} | change)).facts()
+    for _ in range(2):  # two workers of one machine, say
+        probe(torch, cache_file=kept).facts()
+        probe(torch, **({"cache_file": kept} | change)).facts()
     assert torch.asked == 2
+
+
+def test_the_cache_keeps_a_bounded_number_of_answers(tmp_path):
+    kept = tmp_path / "capability.json"
+    for cores in range(cuda.ANSWERS_KEPT + 3):
+        probe(FakeTorch(), cache_file=kept, cores=lambda cores=cores: cores).facts()
+    assert len(json.loads(kept.read_bytes())) == cuda.ANSWERS_KEPT
 
 
 def test_a_gpu_that_torch_cannot_use_is_asked_about_again_later(tmp_path):

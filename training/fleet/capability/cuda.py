@@ -32,6 +32,7 @@ GIB = 1024**3
 PROBE_TIMEOUT_S = 120.0  # a Raspberry Pi takes half a minute to import torch from a cold SD card
 # An environment with a GPU in which torch cannot use it may be mended (a driver reloaded after sleep): ask again.
 RETRY_FAILED_S = 600.0
+ANSWERS_KEPT = 16
 _TORCH = DriverCalls("torch's look at this machine's GPUs", PROBE_TIMEOUT_S + 10.0)
 
 # Runs in the trainer's interpreter. The last line counts: libraries like to print warnings first, and a child that a
@@ -121,7 +122,8 @@ class TorchFacts(msgspec.Struct, frozen=True):
 
 
 class _Kept(msgspec.Struct, frozen=True):
-    """The stored answer of the probe, which later starts use."""
+    """A stored answer of the probe, which later starts use: one for each of the workers of a machine, which may see
+    other GPUs."""
 
     key: dict[str, Any]
     facts: TorchFacts
@@ -219,7 +221,7 @@ class CudaProbe:
         key = self._key()
         if self._kept is not None and self._kept[0] == key and not self._stale(*self._kept[1:]):
             return self._kept[1]
-        facts = _read_cache(self.cache_file, key)
+        facts = next((each.facts for each in _answers(self.cache_file) if each.key == key), None)
         if facts is None or self._doubtful(facts):
             facts = self._ask()
             if not self._doubtful(facts):
@@ -271,18 +273,19 @@ def default_cache_file(environ: Mapping[str, str] = os.environ) -> Path | None:
         return None
 
 
-def _read_cache(path: Path | None, key: Mapping[str, Any]) -> TorchFacts | None:
+def _answers(path: Path | None) -> list[_Kept]:
+    """Return the answers in the cache file, the newest first; none if it cannot be read."""
     try:
-        kept = None if path is None else msgspec.json.decode(path.read_bytes(), type=_Kept)
+        return [] if path is None else msgspec.json.decode(path.read_bytes(), type=list[_Kept])
     except (OSError, ValueError, msgspec.MsgspecError, RecursionError):
-        return None
-    return kept.facts if kept is not None and kept.key == key else None
+        return []
 
 
 def _write_cache(path: Path | None, key: dict[str, Any], facts: TorchFacts) -> None:
     """Write the facts to the cache file if possible; otherwise the next start of the worker asks again."""
     if path is not None:
+        others = [each for each in _answers(path) if each.key != key][: ANSWERS_KEPT - 1]
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             part = path.with_name(f"{path.name}.{os.getpid()}.part")
-            write_whole(path, msgspec.json.encode(_Kept(key, facts)), durable=False, part=part)
+            write_whole(path, msgspec.json.encode([_Kept(key, facts), *others]), durable=False, part=part)
