@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -173,6 +174,36 @@ def test_stopped_launcher_cannot_save_its_trainer(runner, start, tmp_path, monke
     # Launcher and trainer die together; which of the two is heard of first is chance.
     assert process.stop(0.05).code is None
     until(lambda: not is_running(process.pid), nap)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc")
+@pytest.mark.parametrize("line", [b"a library's warning\n", b'{"ended": "soon"}\n', b"[" * 5000 + b"\n"])
+def test_a_line_that_is_no_report_ends_the_trainer(runner, start, line):
+    process = start("hangs", says="ready")
+    Path(f"/proc/{runner._launchers[-1]._popen.pid}/fd/1").write_bytes(line)
+    assert end_of(process).lost
+    until(lambda: not is_running(process.pid))
+    assert end_of(start("silent", 0)).code == 0
+
+
+def test_closing_does_not_wait_for_a_launcher_that_does_not_answer(runner, tmp_path, monkeypatch):
+    monkeypatch.setattr(supervise, "LAUNCHER", CHILDREN / "hangs.py")
+    monkeypatch.setattr(supervise, "START_WAIT_S", 600.0)
+    monkeypatch.setattr(supervise, "KILL_WAIT_S", 0.1)
+    failed = []
+
+    def start() -> None:
+        try:
+            runner.start(CommandSpec(["python"], tmp_path, {}, tmp_path / "output.log"))
+        except SpawnFailedError as error:
+            failed.append(str(error))
+
+    starting = threading.Thread(target=start, daemon=True)
+    starting.start()
+    until(lambda: runner._launchers)
+    runner.close()
+    starting.join(PATIENCE_S)
+    assert failed == ["python could not be started: the worker ends"]
 
 
 def test_kill_9_of_the_worker_leaves_no_trainer(tmp_path):

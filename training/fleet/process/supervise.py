@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import subprocess
 import sys
 import threading
@@ -31,6 +32,8 @@ if sys.platform == "win32":
     from training.fleet.process import windows as system
 else:
     from training.fleet.process import posix as system
+
+log = logging.getLogger(__name__)
 
 START_WAIT_S = 30.0  # a launcher on an overloaded machine or a sleeping disk may take a while
 KILL_WAIT_S = 5.0  # for the report of a killed group; then the launcher counts as lost
@@ -292,9 +295,13 @@ class Launcher:
         self._popen.kill()
 
     def _read(self) -> None:
-        for line in self._stdout:
-            if self.process is not None:
-                self.process.take(json.loads(line))
+        try:
+            for line in self._stdout:
+                if self.process is not None:
+                    self.process.take(json.loads(line))
+        except Exception as error:  # noqa: BLE001 - a line that is no report: the next one may be missed, too
+            log.warning("a launcher is ended with its trainer, because its report cannot be read: %s", error)
+            self.destroy()
         self._popen.wait()
         with self._lock:
             self.alive = False
@@ -336,6 +343,7 @@ class LocalRunner:
         self._warm = warm
         self._lock = threading.Lock()
         self._launchers: list[Launcher] = []
+        self._closed = False
 
     def start(self, spec: CommandSpec) -> LocalProcess:
         """Start ``spec`` and return its process when it runs. Raises SpawnFailedError with the system's reason."""
@@ -374,9 +382,13 @@ class LocalRunner:
         return process
 
     def close(self) -> None:
-        """End every launcher and with it every trainer."""
+        """End every launcher and with it every trainer. A start that waits for its launcher ends first, because it
+        holds the lock."""
+        self._closed = True
         if self._warm is not None:
             self._warm.close()
+        for launcher in list(self._launchers):
+            launcher.close()
         with self._lock:
             for launcher in self._launchers:
                 launcher.close()
@@ -386,6 +398,8 @@ class LocalRunner:
         return None if self._owner is None else system.group_for(self._owner)
 
     def _free_launcher(self) -> Launcher:
+        if self._closed:
+            raise SpawnFailedError("the worker ends")
         free = (launcher for launcher in self._launchers if launcher.free)
         return next(free, None) or self._keep(Launcher())
 
