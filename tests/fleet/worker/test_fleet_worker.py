@@ -175,6 +175,7 @@ def test_defaults_are_the_documented_ones(tmp_path, monkeypatch):
         (["--repo-root", "/nonexistent"], "not a folder"),
         (["--artifacts-dir", "caf\udce9"], "no text in UTF-8"),
         (["--venv-python", "nowhere/python"], "make the virtual environment first"),
+        (["--venv-python", "n" * 300], "cannot be used (File name too long)"),  # as where it may not be looked at
         (["--receiver-url", "10.0.0.1:8445"], "not a receiver's address"),
     ],
 )

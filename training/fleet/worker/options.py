@@ -222,11 +222,17 @@ def parser() -> argparse.ArgumentParser:
 def options_of(args: argparse.Namespace) -> Options:
     """Return the options with absolute paths. Raises ValueError, whose text is one sentence, if one is unusable."""
     root = args.repo_root.absolute()
-    if not root.is_dir():
-        raise ValueError(f"--repo-root {root} is not a folder; name the checkout")
     python = args.venv_python if args.venv_python.is_absolute() else root / args.venv_python
-    if not python.exists():
-        raise ValueError(f"--venv-python {python} does not exist; make the virtual environment first")
+    try:
+        if not root.is_dir():
+            raise ValueError(f"--repo-root {root} is not a folder; name the checkout")
+        if not python.exists():
+            raise ValueError(f"--venv-python {python} does not exist; make the virtual environment first")
+    except OSError as error:
+        raise ValueError(
+            f"{error.filename} cannot be used ({error.strerror}); let this worker's user enter its folders, or name "
+            "another --repo-root or --venv-python"
+        ) from None
     inputs = TrainerInputs(python, root / args.validation, root / args.summary, root / args.tensors)
     artifacts = root / args.artifacts_dir
     if not _is_text(artifacts):
