@@ -11,6 +11,7 @@ import hashlib
 import os
 import secrets
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -21,6 +22,7 @@ from training.crashpoint import crashpoint
 BLOCK_BYTES = 1024 * 1024
 HELD_S = (0.01, 0.03, 0.1, 0.3, 0.6, 1.0)  # pauses while a scanner holds a file
 _PRIVATE_FILE, _PRIVATE_FOLDER = 0o600, 0o700
+LARGE_FILES = Path("/var/tmp")  # where /tmp may lie in memory  # noqa: S108 - files there are removed or have no name
 _BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
@@ -160,6 +162,13 @@ def free_bytes(path: Path) -> int:
     while not path.exists() and path != path.parent:
         path = path.parent
     return shutil.disk_usage(path).free
+
+
+def folder_of_large_files() -> str:
+    """Return the folder for large temporary files: the one that the environment names, else ``/var/tmp`` if it can be
+    written, else the system's."""
+    named = any(os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
+    return tempfile.gettempdir() if named or not os.access(LARGE_FILES, os.W_OK) else str(LARGE_FILES)
 
 
 def file_sha256(path: Path, fs: Fs | None = None) -> str:

@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -36,6 +37,7 @@ def main() -> int:
             "main": sys.modules["__main__"].__spec__ is not None,
             "path": sys.path[0] or str(Path.cwd()),
             "imported": "wave" in sys.modules,
+            "temporary": tempfile.gettempdir(),
         }
         print(json.dumps(told))
     elif what == "fork on":

@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from training.data.values import AnyArray, Bools, Indices
+from training.files import folder_of_large_files
 
 PART_BYTES = 1 << 25
 TOUCHES = 16  # of places in a file before its pages are given back
 SPAN_ROWS = 1 << 20  # that are worked on at a time, of a few numbers each
 WIDE_ROWS = 1 << 15  # and of some thousand
-LARGE_FILES = Path("/var/tmp")  # where /tmp may lie in memory  # noqa: S108 - files there have no name
 
 
 class WorkingMemory(NamedTuple):
@@ -81,13 +81,6 @@ def reserve(file: IO[bytes], size: int) -> None:
         os.posix_fallocate(file.fileno(), 0, size)
     else:
         file.truncate(size)
-
-
-def folder_of_large_files() -> str:
-    """Return the folder for large temporary files: the one that the environment names, else ``/var/tmp`` if it can be
-    written, else the system's."""
-    named = any(os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
-    return tempfile.gettempdir() if named or not os.access(LARGE_FILES, os.W_OK) else str(LARGE_FILES)
 
 
 def blocks(array: AnyArray, part_bytes: int = PART_BYTES) -> Iterator[tuple[int, AnyArray]]:

@@ -29,8 +29,9 @@ import msgspec
 import numpy as np
 import xgboost
 
-from training.data.scratch import WIDE_ROWS, folder_of_large_files, release, spans
+from training.data.scratch import WIDE_ROWS, release, spans
 from training.data.values import Bools, Floats, Floats32, Ints, Json, JsonDict
+from training.files import folder_of_large_files
 from training.trainer.contract import BadArguments, Keeper
 from training.trainer.linear import Linear, fit_linear
 from training.trainer.stages import Search, Stages, best_epoch, search_then_refit

@@ -306,6 +306,15 @@ def test_a_parent_serves_only_trainers_with_its_variables(fleet):
     until(lambda: not is_running(second))
 
 
+def test_forked_trainers_have_the_temporary_files_of_their_own_variables(fleet, tmp_path):
+    for name in ("job-a", "job-b"):
+        (tmp_path / name).mkdir()
+        env = {"TMPDIR": str(tmp_path / name)}
+        end_of(fleet.start("tell", 0, modules=("finds_a_folder",), env=env, name=name))
+        assert json.loads(fleet.printed(name))["temporary"] == str(tmp_path / name)
+    assert len(fleet.warm.pids) == 1
+
+
 def test_installed_packages_end_a_parent(fleet, tmp_path, caplog):
     """What a trainer notes of its libraries' versions is read from the disk."""
     packages = tmp_path / "site-packages"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import errno
 import json
+import mmap
 import os
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,6 +22,7 @@ from builders import SHOWN
 from msgspec import structs
 from odd_values import variants
 from places import ROOT
+from processes import until
 from wire_builders import a_grant, filled, no_transfer
 
 from training.contract import outputs
@@ -34,7 +37,7 @@ from training.fleet.scheduling.job import EndReason
 from training.fleet.wire.attempts import FailRequest
 from training.fleet.wire.constants import HEADER_DATABASE, ProblemType
 from training.fleet.wire.views import JobDetail
-from training.fleet.worker import saved_states, start_check
+from training.fleet.worker import saved_states, scratch, start_check
 from training.fleet.worker.attempt import (
     DISK_FLOOR_BYTES,
     LOOK_S,
@@ -57,6 +60,7 @@ from training.fleet.worker.options import (
 )
 from training.fleet.worker.outbox import Outbox
 from training.fleet.worker.requests import Asker, Calls
+from training.fleet.worker.scratch import VARIABLES
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.exit_code import Failure, MemoryKind
 from training.fleet.worker.state_folder import (
@@ -1060,9 +1064,55 @@ def test_folders_thousands_deep_end_neither_a_worker_nor_its_next_start(tmp_path
         )
         assert worker.run() == 0
         assert len(receiver.bodies("fail" if code and session == 0 else "complete")) == 1
-    assert "the worker goes on" not in caplog.text
+    assert "the worker continues" not in caplog.text
     assert not list(tmp_path.glob("artifacts/.worker/h/resume/*"))
     assert not list(tmp_path.glob("artifacts/h/*/attempt-1-*/*"))
+
+
+class Scribbler(FakeRunner):
+    """Its trainers leave a file where temporary files belong."""
+
+    def start(self, spec: CommandSpec) -> FakeProcess:
+        folder = Path(spec.env["TMPDIR"])
+        assert [spec.env[name] for name in VARIABLES] == [str(folder)] * 3
+        (folder / "scratch").touch()
+        return super().start(spec)
+
+
+def test_temporary_files_of_an_attempt_go_with_it_or_with_the_next_start(tmp_path, monkeypatch, caplog):
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    (folder / "of-another").mkdir()
+    for session in range(3):
+        receiver = Receiver(heartbeat=beat, fail=lambda _: reply(job_id="j", status="pending"))
+        worker = work(tmp_path, receiver, Scribbler(70) if session < 2 else FakeRunner(70))
+        of_a_killed_one = folder / f"{worker._scratch.worker}left"
+        (of_a_killed_one / "d").mkdir(parents=True)
+        if session == 2:
+            monkeypatch.setattr(tempfile, "mkdtemp", lambda **_: tmp_path.rmdir())  # which is an OSError
+        receiver.routes["claim"] = once(reply(**GRANT), lambda worker=worker: worker.post(t.SignalReceived()))
+        assert worker.run() == 0
+        assert receiver.bodies("fail")[0]["reason"] == "trainer_failed"
+        until(lambda: [each.name for each in folder.iterdir()] == ["of-another"])
+    assert "a trainer has no folder for temporary files of its own" in caplog.text
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a folder of shared memory")
+def test_shared_memory_that_a_trainer_left_goes_and_no_other(tmp_path, monkeypatch):
+    monkeypatch.setattr(scratch, "SHARED_MEMORY", tmp_path)
+    gone = 2**22 + 1  # above the highest process id
+    (tmp_path / "psm_before").touch()
+    with scratch.ScratchSpace("cis-test-").lent():
+        for name in ("psm_left", f"torch_{gone}_1_2", f"sem.loky-{gone}-x", "nccl-x", "of-a-person", "torch_1_1_2"):
+            (tmp_path / name).touch()
+        (tmp_path / f"joblib_memmapping_folder_{gone}_x").mkdir()
+        (tmp_path / "psm_mapped").write_bytes(b"1")
+        with (tmp_path / "psm_mapped").open("r+b") as file:
+            mapped = mmap.mmap(file.fileno(), 1)
+    assert {each.name for each in tmp_path.iterdir()} == {"psm_before", "psm_mapped", "of-a-person", "torch_1_1_2"}
+    mapped.close()
 
 
 def test_an_action_that_fails_ends_no_worker(tmp_path, monkeypatch, caplog):
@@ -1077,7 +1127,7 @@ def test_an_action_that_fails_ends_no_worker(tmp_path, monkeypatch, caplog):
         worker = work(tmp_path, receiver, FakeRunner(70))
         receiver.routes["claim"] = once(reply(**GRANT), lambda worker=worker: worker.post(t.SignalReceived()))
         assert worker.run() == 0
-        assert caplog.text.count("Discard: maximum recursion depth exceeded; the worker goes on") == session + 1
+        assert caplog.text.count("Discard: maximum recursion depth exceeded; the worker continues") == session + 1
 
 
 def test_a_thread_that_cannot_be_started_is_an_event(tmp_path, monkeypatch):

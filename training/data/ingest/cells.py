@@ -22,8 +22,9 @@ import polars as pl
 
 from training.data.errors import DataError
 from training.data.ingest.dialect import Dialect, as_utf8, dialect_of
-from training.data.scratch import ROOM, SPAN_ROWS, WorkingMemory, folder_of_large_files
+from training.data.scratch import ROOM, SPAN_ROWS, WorkingMemory
 from training.data.values import AnyArray, Codes, Floats, Ints
+from training.files import folder_of_large_files
 
 if TYPE_CHECKING:
     import duckdb

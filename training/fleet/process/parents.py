@@ -36,7 +36,7 @@ PARENTS_MOST = 2  # of unlike libraries or variables: for trees, and for network
 FAULTS_MAX = 3  # in a row
 
 # Read when CUDA starts or by the trainer itself, so after the fork. All others must be the parent's own.
-READ_LATE = frozenset({"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"})
+READ_LATE = frozenset({"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "TMPDIR", "TMP", "TEMP"})
 
 
 class Preload(NamedTuple):

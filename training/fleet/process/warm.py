@@ -34,6 +34,7 @@ import select
 import signal
 import socket
 import sys
+import tempfile
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -83,6 +84,7 @@ def prepare(spec: dict[str, Any]) -> Any:
         signal.signal(getattr(signal, name), handler)
     os.environ.clear()
     os.environ.update(spec["env"])
+    tempfile.tempdir = None  # which an import may have set to the parent's
     _, flag, name, *arguments = spec["argv"]
     if flag != "-m":
         raise UnfitError(f"{flag} is not -m")

@@ -36,6 +36,7 @@ from training.fleet.worker import reports, saved_states
 from training.fleet.worker.datasets import NotGiven, Order
 from training.fleet.worker.environment import planned, trainer_environment
 from training.fleet.worker.outbox import Outbox
+from training.fleet.worker.scratch import ScratchSpace
 from training.fleet.worker.start_check import NoRoomError
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.exit_code import LAST_WORDS, TIMING_BYTES_MAX, Failure, parse_timing
@@ -106,7 +107,7 @@ class TrainerAttempt:
     measurements of CPU time.
 
     ``variables`` returns the environment variables that limit the trainer to its booking, or raises NoRoomError;
-    variables of the plan override them.
+    variables of the plan override them. ``scratch`` gives the trainer a folder for temporary files.
     """
 
     assignment: t.Assignment
@@ -121,6 +122,7 @@ class TrainerAttempt:
     doubt: Callable[[str], object] = lambda _dataset_id: None
     measure_s: float = MEASURE_S
     variables: Callable[[], Mapping[str, str]] = dict
+    scratch: ScratchSpace = field(default_factory=lambda: ScratchSpace("cis-"))
     _fetched_parts: int = -1
     _process: LocalProcess | None = None
     _measuring: threading.Thread | None = None
@@ -215,18 +217,26 @@ class TrainerAttempt:
         booked = self.assignment.booked
         threads = None if booked is None else booked.cores
         command = trainer_command(spec, inputs, out_dir=folders.out, reports_dir=folders.reports, threads=threads)
-        environment = {
-            **trainer_environment(os.environ),
-            **self.variables(),
-            **planned(spec, self.assignment.env or {}),
-            STATE_VARIABLE: str(self.saved),
-        }
         note(folders.trained, at_start(spec, inputs, self.places.repo_root))
-        self._order.check()
-        process = self.runner.start(
-            CommandSpec(command, self.places.repo_root, environment, folders.log, folders.end, preload=self._preload())
-        )
-        self._process = process
+        with self.scratch.lent() as temporary:
+            environment = {
+                **trainer_environment(os.environ),
+                **temporary,
+                **self.variables(),
+                **planned(spec, self.assignment.env or {}),
+                STATE_VARIABLE: str(self.saved),
+            }
+            self._order.check()
+            self._supervise(
+                CommandSpec(
+                    command, self.places.repo_root, environment, folders.log, folders.end, preload=self._preload()
+                ),
+                folders,
+            )
+
+    def _supervise(self, command: CommandSpec, folders: AttemptFolders) -> None:
+        """Start the trainer, watch it, and post its end."""
+        self._process = process = self.runner.start(command)
         crashpoint("worker.spawned")
         self.post(t.Spawned(claim_id=self.assignment.claim_id))
         try:

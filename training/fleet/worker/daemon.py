@@ -43,6 +43,7 @@ from training.fleet.worker.outbox import Outbox
 from training.fleet.worker.owner_monitor import Lookout
 from training.fleet.worker.requests import Asker, Calls
 from training.fleet.worker.saved_states import Leftovers
+from training.fleet.worker.scratch import ScratchSpace
 from training.fleet.worker.self_test import SelfTest
 from training.fleet.worker.set_aside import SetAside
 from training.fleet.worker.sizes import grown
@@ -119,6 +120,7 @@ class TrainerWorker:
             self._hold_datasets()
         self._aside = SetAside(options.aside)
         self._outbox = Outbox(options.outbox)
+        self._scratch = ScratchSpace(f"cis-{self._disk.instance_id[:8]}-")
         warm = WarmParents(self._disk.folder, STATE_VARIABLE) if options.warm_start else None
         self._runner = runner or LocalRunner(self._disk.folder, warm=warm)
         self._inbox: queue.SimpleQueue[t.Event] = queue.SimpleQueue()
@@ -163,6 +165,7 @@ class TrainerWorker:
         try:
             if leftovers := end_leftovers(self._disk.folder):
                 log.warning("ended %d processes of an earlier session", len(leftovers))
+            self._scratch.clear()
             self._handle(self._actions.beginning(self._disk.load_all(), self._disk.load_alone()))
             while self._exit is None:
                 event = self._next_event()
@@ -237,7 +240,7 @@ class TrainerWorker:
             try:
                 self._actions.perform(action)
             except Exception as error:  # what a trainer or the disk did to one action must not end the others
-                log.error("%s: %s; the worker goes on", type(action).__name__, str(error) or type(error).__name__)
+                log.error("%s: %s; the worker continues", type(action).__name__, str(error) or type(error).__name__)
                 log.debug("the action failed", exc_info=True)
 
     def _own(self, action: Own) -> None:
@@ -281,6 +284,7 @@ class TrainerWorker:
                 lambda: self._clients[0].about(assignment.database_id).state(assignment.job_id, assignment.claim_id),
             ),
             variables=lambda: self._part_of(assignment),
+            scratch=self._scratch,
         )
 
     def _part_of(self, assignment: t.Assignment) -> dict[str, str]:
