@@ -5,4 +5,4 @@ mutator over ``corpus/``, many times faster, and atheris (libFuzzer), which look
 ``record.json`` says how many inputs each target has had.
 """
 
-TARGETS = ("manifest", "wire", "index", "renderer", "unpack")
+TARGETS = ("manifest", "wire", "index", "renderer", "unpack", "model")

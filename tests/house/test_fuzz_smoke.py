@@ -17,6 +17,7 @@ sys.path.insert(0, str(ROOT))
 
 from fuzz import TARGETS
 from fuzz.mutate import CORPUS, inputs
+from training.certain import certain
 from training.fleet.service.claims import Claims
 from training.fleet.wire.attempts import ClaimReply, ClaimRequest
 
@@ -33,6 +34,7 @@ _PLANTED: dict[str, tuple[str, Any]] = {
     "index": ("training.fleet.store.index.StoreIndex._cut_torn_line", lambda _self: 1 // 0),
     "unpack": ("training.fleet.cli.models._check_sidecars", lambda *_: 1 // 0),
     "manifest": ("training.fleet.manifest.types.Mistake.__str__", lambda _self: "\x1b[2J"),
+    "model": ("training.trainer.trees.Tree.checked", lambda *_: certain(False, "a fault that no reader foresees")),
 }
 
 

@@ -11,7 +11,6 @@ The supervised part alone decides how the alarm's probability divides among the 
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -32,6 +31,7 @@ from training.trainer.evaluation.behaviours import BENIGN, about
 from training.trainer.reasons import log_odds
 from training.trainer.stages import Stages
 from training.trainer.task import Fitted, GivenWindows, History, Outputs, Task, WindowsToExplain, evenly
+from training.trainer.weights_file import read, written
 
 T = TypeVar("T")
 W = TypeVar("W", GivenWindows, WindowsToExplain, Task)
@@ -170,9 +170,7 @@ class Combined:
     def sidecar(self) -> bytes:
         """Return both parts' own bytes as the tensors of one ``.pt``."""
         parts = {"supervised": self.supervised.sidecar(), "anomaly": self.anomaly.sidecar()}
-        buffer = io.BytesIO()
-        torch.save({name: torch.from_numpy(np.frombuffer(one, np.uint8).copy()) for name, one in parts.items()}, buffer)
-        return buffer.getvalue()
+        return written({name: torch.from_numpy(np.frombuffer(one, np.uint8).copy()) for name, one in parts.items()})
 
     def facts(self) -> JsonDict:
         return {
@@ -191,7 +189,7 @@ def taken(windows: W, name: str) -> W:
 
 def load(_model: str, facts: Json, sidecar: bytes, classes: int, hyper: Mapping[str, Value]) -> Combined:
     """Load both parts from a verified sidecar, on the CPU."""
-    found = torch.load(io.BytesIO(sidecar), weights_only=True)
+    found = read(sidecar)
     parts = {name: found[name].numpy().tobytes() for name in ("supervised", "anomaly")}
     own = dict(facts["supervised"])
     name = str(own.pop("model"))

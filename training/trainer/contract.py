@@ -217,9 +217,9 @@ def _perform(work: Callable[[Progress, Stop], None], progress: Progress, err: Te
     except TrainerError as error:
         return _fail(progress, err, error.code, str(error))
     except Exception as error:  # noqa: BLE001 - the last line of defence, so that every end has a sentence
-        if _is_out_of_memory(error):
+        if is_out_of_memory(error):
             sentence = "out of memory: choose a smaller batch_size, or a host with more memory"
-            return _fail(progress, err, Exit.OUT_OF_MEMORY, f"{sentence} ({_first_line(error)})")
+            return _fail(progress, err, Exit.OUT_OF_MEMORY, f"{sentence} ({first_line(error)})")
         if isinstance(error, OSError) and error.strerror:
             return _fail(progress, err, Exit.NO_ACCESS, _disk_words(error))
         if isinstance(error, ModuleNotFoundError) and (error.name or "training").partition(".")[0] != "training":
@@ -228,7 +228,7 @@ def _perform(work: Callable[[Progress, Stop], None], progress: Progress, err: Te
             )
             return _fail(progress, err, Exit.BUG, sentence)
         traceback.print_exc(file=err)
-        sentence = f"a bug in the trainer: {type(error).__name__}: {_first_line(error)}"
+        sentence = f"a bug in the trainer: {type(error).__name__}: {first_line(error)}"
         return _fail(progress, err, Exit.BUG, sentence)
     return Exit.DONE
 
@@ -245,13 +245,13 @@ def _disk_words(error: OSError) -> str:
     return f"cannot use the disk: {place}{error.strerror}; {remedy}"
 
 
-def _is_out_of_memory(error: Exception) -> bool:
+def is_out_of_memory(error: Exception) -> bool:
     text = str(error).lower()
     allocator = any(words in text for words in ("defaultcpuallocator", "bad_alloc", "out of memory", "_alloc_failed"))
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and allocator)
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), "")[:300]
 
 

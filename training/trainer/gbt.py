@@ -12,13 +12,12 @@ is replaced by its median where it is absent.
 
 from __future__ import annotations
 
-import base64
 import errno
 import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -29,9 +28,11 @@ import msgspec
 import numpy as np
 import xgboost
 
+from training.certain import certain
 from training.data.scratch import WIDE_ROWS, release, spans
 from training.data.values import Bools, Floats, Floats32, Ints, Json, JsonDict
 from training.files import folder_of_large_files
+from training.hyper import Value
 from training.trainer.contract import BadArguments, Keeper
 from training.trainer.linear import Linear, fit_linear
 from training.trainer.stages import Search, Stages, best_epoch, search_then_refit
@@ -48,6 +49,7 @@ from training.trainer.task import (
     softmax,
     tempered,
 )
+from training.trainer.trees import checked, learner_of, objective, to_json
 
 STARTS = ("nothing", "linear model")
 # A booster's generator cannot be saved. So every run, interrupted or not, makes its booster again
@@ -115,9 +117,11 @@ class Gbt:
 
     def usual(self) -> Floats32:
         """Return (F,) the median of each feature in training."""
-        line = self.parts[1].linear
-        assert line is not None
-        return line.center.astype(np.float32)
+        return self._line.center.astype(np.float32)
+
+    @property
+    def _line(self) -> Linear:
+        return certain(self.parts[1].linear, "the second part starts from a line")
 
     def carried(self, asked: WindowsToExplain) -> Floats:
         return self.contributions(asked.X, asked.alarm)[:, :-1] @ asked.parts
@@ -144,10 +148,9 @@ class Gbt:
     def sidecar(self) -> bytes:
         """Return XGBoost's own JSON of the first part; its attributes hold the linear model and the second booster."""
         first, second = self.parts
-        assert second.linear is not None
-        raw = base64.b64encode(_raw(second.booster)).decode()
-        first.booster.set_attr(line=second.linear.to_json(), over_the_line=raw)
-        return bytes(first.booster.save_raw("json"))
+        raw = to_json(second.booster).decode()
+        first.booster.set_attr(line=self._line.to_json(), over_the_line=raw)
+        return to_json(first.booster)
 
     def facts(self) -> JsonDict:
         return {
@@ -161,7 +164,8 @@ class Gbt:
 
 
 class BoostingState(msgspec.Struct):
-    """The state of a boosting in progress, as it was after the last full ``STRETCH`` rounds: booster and losses."""
+    """The state of a boosting in progress, as it was after the last full ``STRETCH`` rounds: booster (as XGBoost's
+    JSON) and losses."""
 
     model: bytes | None = None
     history: History = []
@@ -186,13 +190,12 @@ def fit(task: Task) -> Gbt:
             def refit(found: Search, keeper: Keeper, start: int = start, line: Linear | None = line) -> bytes:
                 rounds = round(found.length * both.size / train.size)
                 before = sum(len(one.history) for one in (*searches, found))
-                return _raw(Boosting(task, keeper, 2 * start + 1, before).boost(bins.of(both, line), None, rounds)[0])
+                boosting = Boosting(task, keeper, 2 * start + 1, before)
+                return to_json(boosting.boost(bins.of(both, line), None, rounds)[0])
 
             found, model = search_then_refit(stages, name, search, refit)
             searches.append(found)
-            booster = xgboost.Booster({"nthread": task.threads})
-            booster.load_model(bytearray(model))
-            parts.append(BoosterPart(booster, line, found.temperature, weight_of(found)))
+            parts.append(BoosterPart(_checked(task, model), line, found.temperature, weight_of(found)))
     lacked = np.flatnonzero(task.lacking(both))
     return Gbt(tuple(parts), task.classes, task.threads, searches[0].history, lacked)
 
@@ -202,19 +205,15 @@ def weight_of(found: Search) -> float:
     return float((found.loss + SURE) ** -2)
 
 
-def load(_model: str, facts: Json, sidecar: bytes, classes: int, _hyper: object) -> Gbt:
-    """Load the boosters from a verified sidecar; their formats hold data only. Raises ValueError for other bytes."""
-    first, second = (xgboost.Booster({"nthread": 1}) for _ in STARTS)
-    try:
-        first.load_model(bytearray(sidecar))
-        line, raw = first.attr("line"), first.attr("over_the_line")
-        if line is None or raw is None:
-            raise ValueError("the line that one of the boosters starts from is missing")
-        second.load_model(bytearray(base64.b64decode(raw)))
-    except xgboost.core.XGBoostError:  # whose words begin with a place in its own sources
-        raise ValueError("XGBoost finds no booster in it") from None
-    boosters, lines = (first, second), (None, Linear.from_json(line))
-    parts = tuple(map(BoosterPart, boosters, lines, facts["temperatures"], facts["weights"]))
+def load(_model: str, facts: Json, sidecar: bytes, classes: int, hyper: Mapping[str, Value]) -> Gbt:
+    """Load the boosters from a verified sidecar, after a check of their trees. Raises ValueError or KeyError for other
+    bytes."""
+    first = learner_of(sidecar)
+    line, second = Linear.from_json(first["attributes"]["line"]), learner_of(first["attributes"]["over_the_line"])
+    sizes = {"features": line.center.size, "classes": classes, "depth": int(hyper["max_depth"])}
+    boosters = (checked(one, **sizes) for one in (first, second))
+    each = zip(boosters, (None, line), facts["temperatures"], facts["weights"], strict=True)
+    parts = tuple(BoosterPart(*one) for one in each)
     return Gbt(parts, classes, 1, [], np.array(facts.get("lacked", []), dtype=np.int64))
 
 
@@ -399,7 +398,7 @@ class Boosting(NamedTuple):
         most = task.whole("n_estimators")
         saved = self.keeper.load()
         found = BoostingState() if saved is None else msgspec.msgpack.decode(saved, type=BoostingState)
-        model, history = found.model, found.history
+        model, history = found.model and _raw(_checked(task, found.model)), found.history
         task.progress.begin_epochs(self.before + len(history))
         booster = _booster(task, cache, model, 0)
         while len(history) < rounds:
@@ -409,7 +408,7 @@ class Boosting(NamedTuple):
                 if history:
                     model = _raw(booster)
                 booster = _booster(task, cache, model, self.number * most + len(history) // STRETCH)
-                self.keeper.watch(partial(msgspec.msgpack.encode, BoostingState(model, list(history))))
+                self.keeper.watch(partial(_packed, model, list(history)))
             task.stop.check()
             self.keeper.tick()
             booster.update(train.matrix, len(history))
@@ -423,9 +422,8 @@ class Boosting(NamedTuple):
 
 
 def _parameters(task: Task) -> JsonDict:
-    many = {"objective": "multi:softprob", "num_class": task.classes}
     return {
-        **(many if task.classes > 2 else {"objective": "binary:logistic"}),
+        **objective(task.classes),
         **{key: task.hyper[key] for key in ("max_depth", "subsample", "min_child_weight", "reg_lambda", "max_bin")},
         "eta": task.number("lr"),
         "colsample_bytree": task.number("colsample"),
@@ -469,3 +467,18 @@ def _booster(task: Task, cache: list[xgboost.DMatrix], model: bytes | None, numb
 
 def _raw(booster: xgboost.Booster) -> bytes:
     return bytes(booster.save_raw("ubj"))
+
+
+def _packed(model: bytes | None, history: History) -> bytes:
+    """Return the state of a boosting, with the booster in the form that is checked when it is read."""
+    if model is not None:
+        booster = xgboost.Booster()
+        booster.load_model(bytearray(model))
+        model = to_json(booster)
+    return msgspec.msgpack.encode(BoostingState(model, history))
+
+
+def _checked(task: Task, model: bytes) -> xgboost.Booster:
+    """Read a booster of this task, which may come from another machine. Raises ValueError for one of another form."""
+    sizes = {"features": task.X.shape[1], "classes": task.classes, "depth": task.whole("max_depth")}
+    return checked(learner_of(model), **sizes, threads=task.threads)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import pickle
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,9 +20,10 @@ import numpy as np
 from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER
 from training.data.dataset import Dataset, load_processed, on_channels
 from training.data.errors import DataError
+from training.data.schema import FeatureSchema
 from training.data.split import Split
 from training.data.values import Bools, Floats, Json, Names
-from training.families import FAMILIES, Family
+from training.families import FAMILIES, Family, Takes
 from training.trainer import machine
 from training.trainer.checkpoint import Checkpoint, read, require_schema, schema_of
 from training.trainer.contract import BadData, limit_threads
@@ -32,12 +34,12 @@ from training.trainer.inputs import Inputs, from_dataset, split_inputs
 from training.trainer.reasons import Reasons, in_words
 from training.trainer.references import references_of, scored_by, settled
 from training.trainer.streams import Called
-from training.trainer.task import Fitted, Outputs
+from training.trainer.task import Fitted, GivenWindows, Outputs, Settling
 from training.trainer.training_windows import fresh_references, same_data, sides_by_content, sides_of_split
 
 # Errors of the libraries for bytes that are not the weights they should be; a pickle that wants to
 # run code is among them, and never runs.
-_NOT_WEIGHTS = (RuntimeError, ValueError, LookupError, ArithmeticError, TypeError, AttributeError, EOFError, OSError)
+NOT_WEIGHTS = (RuntimeError, ValueError, LookupError, ArithmeticError, TypeError, AttributeError, EOFError, OSError)
 
 
 # Whose versions may show in scores.
@@ -114,15 +116,29 @@ def _loaded(checkpoint: Path, found: Checkpoint, threads: int) -> OpenedModel:
     labels = document["label_map"]
     try:
         fitted = family.load(found.model, document["facts"], found.sidecar, len(labels), document["hyper"])
+        _try(fitted, schema_of(found), family.takes)
     except pickle.UnpicklingError:  # PyTorch's own words would tell the reader how to run it
         raise BadData(
             f"{checkpoint} holds something other than weights of {found.model}, which was not run: "
             "fetch the model again with `cis490-jobs get`, and do not trust this file"
         ) from None
-    except _NOT_WEIGHTS as error:
-        cause = str(error).partition("\n")[0][:200]
+    except NOT_WEIGHTS as error:
+        cause = re.sub(r"^\[[\d:]+\] \S+ ", "", str(error).partition("\n")[0])[
+            :200
+        ]  # XGBoost's begin with a place there
         raise BadData(f"{checkpoint} holds no weights of {found.model} ({cause})") from None
     return OpenedModel(checkpoint, found, family, fitted)
+
+
+def _try(fitted: Fitted, schema: FeatureSchema, takes: Takes) -> None:
+    """Score one window of zeros. Raises an error of ``NOT_WEIGHTS`` if the model does not fit its own schema."""
+    features = np.zeros((1, len(schema.features)), dtype=np.float32)
+    samples = np.zeros((1, len(schema.channels), schema.window_samples), dtype=np.float32)
+    blank = GivenWindows(features if takes is Takes.FEATURES else samples, features, np.array([""]))
+    model = fitted.settled(blank) if isinstance(fitted, Settling) else fitted
+    outputs = model.predict(blank, np.zeros(1, dtype=np.int64))
+    if not all(one is None or np.isfinite(one).all() for one in outputs):
+        raise ValueError("it answers with numbers that are not finite")
 
 
 def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:

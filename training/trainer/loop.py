@@ -9,16 +9,16 @@ the learning rate only on the step, and everything else that matters is listed i
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
+import msgspec
 import torch
 from torch import Tensor, nn
 
-from training.data.values import JsonDict
 from training.trainer.contract import BadArguments, Keeper, Progress, Stop
+from training.trainer.weights_file import read, require_shapes, written
 from training.trainer.windows import Windows, moved
 
 WARM_UP = 0.15  # share of all steps until the peak learning rate
@@ -51,6 +51,16 @@ class LoopState:
     best_loss: float = math.inf
     best_epoch: int = 0
     history: list[dict[str, float | int | None]] = field(default_factory=list)
+
+
+class SavedLoop(msgspec.Struct):
+    """A training in progress; all bytes are those of a ``.pt``."""
+
+    memory: LoopState
+    net: bytes
+    best: bytes
+    moments: dict[int, bytes]  # of the optimiser, by the number of the parameter
+    random: bytes
 
 
 def train(
@@ -178,26 +188,24 @@ def _pack(net: nn.Module, optimizer: torch.optim.Optimizer, best: dict[str, Tens
     random = {"cpu": torch.get_rng_state()}
     if next(net.parameters()).is_cuda:
         random["cuda"] = torch.cuda.get_rng_state()
-    state = {
-        "net": _copy(net),
-        "best": best,
-        "optimizer": optimizer.state_dict(),
-        "memory": asdict(memory),
-        "random": random,
-    }
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    return buffer.getvalue()
+    moments = {number: written(own) for number, own in optimizer.state_dict()["state"].items()}
+    return msgspec.msgpack.encode(SavedLoop(memory, written(net.state_dict()), written(best), moments, written(random)))
 
 
 def _unpack(saved: bytes, net: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[LoopState, dict[str, Tensor]]:
-    # A state says which GPU it was on; another one may go on with it.
-    state: JsonDict = torch.load(io.BytesIO(saved), weights_only=True, map_location="cpu")
-    net.load_state_dict(state["net"])
-    optimizer.load_state_dict(state["optimizer"])
-    torch.set_rng_state(state["random"]["cpu"])
-    device = next(net.parameters()).device
+    """Set the training to a saved state, which may come from another machine. Raises ValueError or its like for one of
+    another form."""
+    found = msgspec.msgpack.decode(saved, type=SavedLoop)
+    best, random = read(found.best), read(found.random)
+    require_shapes(best, net.state_dict())
+    learnt = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    moments = {number: read(own) for number, own in found.moments.items()}
+    for number, own in moments.items():  # PyTorch does not check them, and its kernels rely on them
+        require_shapes(own, {"step": torch.zeros(()), "exp_avg": learnt[number], "exp_avg_sq": learnt[number]})
+    net.load_state_dict(read(found.net))
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
+    torch.set_rng_state(random["cpu"])
+    device = learnt[0].device
     if device.type == "cuda":
-        torch.cuda.set_rng_state(state["random"]["cuda"])
-    best = {name: value.to(device) for name, value in state["best"].items()}
-    return LoopState(**state["memory"]), best
+        torch.cuda.set_rng_state(random["cuda"])
+    return found.memory, {name: value.to(device) for name, value in best.items()}

@@ -11,6 +11,7 @@ from functools import partial
 import msgspec
 import numpy as np
 
+from training.certain import certain
 from training.clock import Clock, SystemClock
 from training.contract import Mode
 from training.data.split import Split
@@ -21,7 +22,16 @@ from training.trainer import checkpoint, machine
 from training.trainer.arguments import TrainerArgs
 from training.trainer.baselines import run_baselines
 from training.trainer.channel_ablation import prices
-from training.trainer.contract import BadArguments, Interrupted, Keeper, Progress, Stop, TrainerError
+from training.trainer.contract import (
+    BadArguments,
+    Interrupted,
+    Keeper,
+    Progress,
+    Stop,
+    TrainerError,
+    first_line,
+    is_out_of_memory,
+)
 from training.trainer.evaluation.behaviours import ShownModel, Unshown, places_of, refuse_shown, without
 from training.trainer.evaluation.behaviours import figures as figures_unshown
 from training.trainer.evaluation.host_levels import HostLevels, ReferenceScores
@@ -104,6 +114,16 @@ def train(
     except Interrupted:
         keeper.save()
         raise
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:
+        if not keeper.resumed or is_out_of_memory(error):
+            raise
+        # The state may come from another machine, and be damaged there or meant to do harm: this host has not failed.
+        keeper.discard()
+        progress.event("afresh", reason=f"the saved state cannot be used ({type(error).__name__}: {first_line(error)})")
+        train(args, progress, stop, clock, added=added, limits=limits)
+        return
     document = {**_document(judged, point, key), "channels": channels}
     if added is not None and isinstance(fitted, Settling):  # other data may bring no reference of these hosts
         document["facts"] = {**document["facts"], **fitted.own()}
@@ -228,8 +248,7 @@ class TrainedModel:
         refuse_shown(self.split, self.inputs.behaviour, name)
         places = places_of(name, self.inputs.behaviour[self.split.test])
         test = self.scored(self.split.test[places])
-        point = self.point(self.scored(self.split.cal), self.references())
-        assert point is not None, "there are benign windows, or no behaviours"
+        point = certain(self.point(self.scored(self.split.cal), self.references()), "benign windows set a threshold")
         point.refuse_test(self.inputs.rows.take(self.split.test))
         return Unshown(name, places, test.score, point.alarms(test))
 
@@ -254,8 +273,7 @@ def _without_each(
 
     for name in left_out.left_out:
         kept = stages.answer(f"without {name}", partial(answer, name))
-        assert kept is not None, "each training ends with an answer"
-        found.append((name, unpacked(kept)))
+        found.append((name, unpacked(certain(kept, "each training ends with an answer"))))
     return found
 
 

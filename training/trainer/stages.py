@@ -12,6 +12,7 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
+from training.certain import certain
 from training.trainer.contract import Keeper
 from training.trainer.task import History
 
@@ -99,13 +100,13 @@ def search_then_refit(
     Return the search's result and the trained model.
     """
     kept = stages.answer(f"search {name}", lambda keeper: msgspec.msgpack.encode(search(keeper)))
-    assert kept is not None, "a search ends with a result"
-    found = msgspec.msgpack.decode(kept, type=Search)
+    found = msgspec.msgpack.decode(certain(kept, "a search ends with a result"), type=Search)
+    if found.length > len(found.history):
+        raise ValueError("a search lasts at least as long as what it found")
     if refit is None:
         return found, found.model
     model = stages.answer(f"refit {name}", lambda keeper: refit(found, keeper))
-    assert model is not None, "a training ends with a model"
-    return found, model
+    return found, certain(model, "a training ends with a model")
 
 
 def best_epoch(history: History) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -31,6 +30,7 @@ from training.trainer.task import (
     softmax,
     tempered,
 )
+from training.trainer.weights_file import read, restored, written
 from training.trainer.windows import Windows, moved, to_learn_from, windows
 
 
@@ -111,7 +111,7 @@ class Classifier:
         return rise.sum(axis=2) if rise.ndim == 3 else rise @ asked.parts
 
     def sidecar(self) -> bytes:
-        return to_bytes(self.net)
+        return written(self.net.state_dict())
 
     def facts(self) -> JsonDict:
         return {"normaliser": self.net.normalise.describe(), "shape": list(self.shape), "temperature": self.temperature}
@@ -131,10 +131,10 @@ def fit(task: Task) -> Classifier:
         net, history = _train(task, train, val, keeper)
         logits = mean_logits(net, windows(task.X, val, net.normalise, device))
         loss, temperature = tempered(task.y[val], logits, class_weights(task.y[train], task.classes))
-        return Search(best_epoch(history), temperature, loss, history, b"" if refitted else to_bytes(net))
+        return Search(best_epoch(history), temperature, loss, history, b"" if refitted else written(net.state_dict()))
 
     def refit(found: Search, keeper: Keeper) -> bytes:
-        return to_bytes(_train(task, np.sort(task.split.learnt), None, keeper, found)[0])
+        return written(_train(task, np.sort(task.split.learnt), None, keeper, found)[0].state_dict())
 
     found, model = search_then_refit(Stages(task.keeper), task.model, search, refit if refitted else None)
     net = _restored(task.model, shape, task.classes, task.hyper, model).to(device)
@@ -225,11 +225,8 @@ def load(model: str, facts: Json, sidecar: bytes, classes: int, hyper: Mapping[s
 
 
 def _restored(model: str, shape: tuple[int, ...], classes: int, hyper: Mapping[str, Value], weights: bytes) -> Net:
-    """Build the network with these weights, on the CPU; only tensors are read, never code."""
-    net = build(model, shape, classes, hyper)
-    net.load_state_dict(torch.load(io.BytesIO(weights), weights_only=True))
-    net.eval()
-    return net
+    """Build the network with these weights, on the CPU."""
+    return restored(lambda: build(model, shape, classes, hyper), read(weights))
 
 
 def loop_spec(task: Task) -> loop.LoopSpec:
@@ -276,12 +273,3 @@ def _integrated(net: Net, asked: WindowsToExplain, device: torch.device) -> Floa
                 slope += torch.autograd.grad(odds.sum(), x)[0]
         parts.append((slope / STEPS * (high - low)).double().cpu())
     return np.asarray(torch.cat(parts).numpy())
-
-
-def to_bytes(net: torch.nn.Module, more: Mapping[str, Tensor] | None = None) -> bytes:
-    """Return the weights and ``more`` as the bytes of a ``.pt``, made in memory: a file's name would be part of its
-    bytes."""
-    state = {name: value.detach().cpu().contiguous() for name, value in (net.state_dict() | dict(more or {})).items()}
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    return buffer.getvalue()

@@ -1,0 +1,14 @@
+"""A check of what the program itself ensures; unlike an assert statement it also runs under ``python -O``."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def certain(value: T | None, why: str) -> T:
+    """Return ``value``. Raise AssertionError, which says ``why``, if it is None or False."""
+    if value is None or value is False:
+        raise AssertionError(why)
+    return value
