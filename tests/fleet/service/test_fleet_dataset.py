@@ -417,6 +417,16 @@ def test_a_file_that_changes_while_it_is_pushed_is_told(receiver, folder):
         push(receiver.client().datasets, folder, listing, None, QUIET)
 
 
+def test_a_file_that_shrinks_while_it_is_read_or_when_all_is_sent_is_told(receiver, folder):
+    calls, path = receiver.client().datasets, folder / "tensors/t.npy"
+    with pytest.raises(FolderError, match="changed while it was read"):
+        read_folder(folder, lambda *_: os.truncate(path, 1))
+    listing = read_folder(folder, QUIET)
+    with pytest.raises(FolderError, match="changed while it was pushed"):
+        push(calls, folder, listing, None, lambda sent, whole: sent < whole or os.truncate(path, 0))
+    assert calls.datasets()["datasets"] == []
+
+
 def test_pieces_that_rot_on_the_receiver_are_refused_and_mended_by_a_push(receiver, folder):
     client = receiver.client()
     dataset_id, _ = pushed(client, folder)

@@ -97,6 +97,8 @@ def _read_all(root: Path, files: Iterable[Path], whole: int, progress: Progress)
 
     for path in files:
         found.append(cut(path.relative_to(root).as_posix(), chunks(blocks(path), sizes_for(whole))))
+    if done != whole:
+        raise FolderError(f"a file in {root} changed while it was read; push again")
     return tuple(found)
 
 
@@ -125,6 +127,9 @@ def push(
     for size, whole in send(calls, root, listing, tries=PUSH_TRIES):
         sent += size
         progress(min(sent, whole), whole)
+    for file in listing.files:
+        if (root / file.path).stat().st_size != file.size:
+            raise FolderError(_changed(root / file.path))
     return calls.publish(listing.dataset_id, name, recording_hosts(root)), sent
 
 
@@ -155,5 +160,9 @@ def _bytes_at(root: Path, place: Place) -> bytes:
         file.seek(place.offset)
         data = file.read(place.length)
     if hashlib.sha256(data).hexdigest() != place.sha256:
-        raise FolderError(f"{root / place.path} changed while it was pushed; push again")
+        raise FolderError(_changed(root / place.path))
     return data
+
+
+def _changed(path: Path) -> str:
+    return f"{path} changed while it was pushed; push again"
