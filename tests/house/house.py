@@ -279,6 +279,15 @@ def imports_on_windows(module: Module) -> Iterator[Breach]:
                     yield line, f"imports {name}, which Windows lacks: do it where it is needed"
 
 
+NARROWS = re.compile(r"[\w.]+ is not None|isinstance\(.*\)")
+
+
+def asserts_no_promise(module: Module) -> Iterator[Breach]:
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Assert) and (node.msg or not NARROWS.fullmatch(ast.unparse(node.test))):
+            yield node.lineno, "an assert may only narrow a type, without a text: python -O leaves it out; use certain"
+
+
 def never_sleeps(module: Module) -> Iterator[Breach]:
     """For tests: what waits for time is slow on a fast machine and fails on a slow one."""
     for node in ast.walk(module.tree):
@@ -305,6 +314,7 @@ def longest(found: list[Module], count: int = 8) -> list[str]:
 
 
 RULES: tuple[Rule, ...] = (
+    asserts_no_promise,
     keeps_its_layer,
     reads_no_clock,
     holds_no_sql,

@@ -23,6 +23,7 @@ import polars as pl
 from msgspec.structs import replace as replace_struct
 
 from training import strict_json
+from training.certain import certain
 from training.contract import FEATURES_FILE, HOSTS_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE, Mode
 from training.data import absent as absences
 from training.data import tensors as tensor_files
@@ -258,7 +259,6 @@ def write_beside(
 
     The realistic channels must be first, and ``optional`` must not be None; all else is as in :func:`write_processed`.
     """
-    assert sampling.optional is not None, "found before"
     X, index = windows
     ordered = tuple(sampling.channels)
     schema = FeatureSchema(
@@ -275,7 +275,7 @@ def write_beside(
         features=feature_specs(ordered),
         benign=stated(labelling.benign),
         time=sampling.time,
-        optional=sampling.optional,
+        optional=certain(sampling.optional, "found before"),
         views=dict(sampling.views),
     )
     (new / SCHEMA_FILE).write_bytes(schema.canonical())
@@ -487,7 +487,7 @@ def load_processed(summary: Path | None, tensors: Path, schema: Path | None, mod
         features = _read_features(summary, manifest, index, [places[name] for name in reduced.feature_names])
     # Realistic channels come first, so that this slice of the memory map copies nothing.
     width = len(reduced.channels)
-    assert whole.channel_names[:width] == reduced.channel_names
+    certain(whole.channel_names[:width] == reduced.channel_names, "realistic channels come first")
     reference = _no_windows(manifest.shape[1:])
     if (stored := tensor_files.open_reference(tensors, manifest)) is not None:
         reference = WindowSet(X=stored[0], rows=stored[1].coded().laid(np.zeros(len(stored[1]), dtype=np.int64)))
@@ -631,7 +631,7 @@ def validation_digest(table: pl.DataFrame, understood: Understood | None) -> str
 def unwritten(windows: WindowSet, schema: FeatureSchema, reference: WindowSet | None = None) -> Dataset:
     """Return windows of a mode's ``schema`` as a data set without any file; the labels of the windows must be class
     numbers."""
-    assert schema.mode is not None, "windows are of one mode"
+    certain(schema.mode, "windows are of one mode")
     recording = Coded.of(windows.rows.recording)
     return Dataset(
         schema=schema,

@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 import numpy as np
 
+from training.certain import certain
 from training.data import channels, episode, identity, missing, validate, windows
 from training.data.channels import Measure
 from training.data.episode import PACKED_SUFFIX, EpisodeError, Meta, no_access, read
@@ -61,8 +62,7 @@ class EpisodeFacts:
 
     @property
     def meta(self) -> Meta:
-        assert self.verdict.meta is not None, "a good episode has been read"
-        return self.verdict.meta
+        return certain(self.verdict.meta, "a good episode has been read")
 
     @property
     def ground(self) -> Grid:

@@ -11,6 +11,7 @@ from itertools import combinations, pairwise
 
 import numpy as np
 
+from training.certain import certain
 from training.contract import Mode
 from training.data.absent import PAIR, absent, is_settled
 from training.data.schema import ChannelSpec, FeatureSpec
@@ -92,8 +93,8 @@ def extract(X: Floats32, channels: tuple[ChannelSpec, ...], sample_hz: float) ->
 def extract_blocks(X: Floats32, channels: tuple[ChannelSpec, ...], sample_hz: float) -> Iterator[Floats32]:
     """Yield the features of windows ``X`` (N, C, T) in parts (n, F), so that memory stays bounded."""
     count, width, samples = X.shape
-    assert width == len(channels), "a channel a row of each window"
-    assert samples >= 4, "shorter windows have no shape"
+    certain(width == len(channels), "a channel a row of each window")
+    certain(samples >= 4, "shorter windows have no shape")
     names = [c.name for c in channels]
     pairs = [(names.index(a.name), names.index(b.name)) for a, b in combinations(correlated(channels), 2)]
     step = max(1, BLOCK_VALUES // (width * samples))

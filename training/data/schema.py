@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from training import strict_json
+from training.certain import certain
 from training.contract import Mode
 from training.data.errors import DataError, SchemaMismatch
 
@@ -96,7 +97,7 @@ class FeatureSchema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
         Raises DataError if the mode is unknown or sees no channel.
         """
-        assert self.mode is None, "a mode is taken from the whole schema"
+        certain(self.mode is None, "a mode is taken from the whole schema")
         if mode not in [str(m) for m in Mode]:
             raise DataError(f"There is no mode {mode!r}: it is realistic or oracle.")
         channels = tuple(c for c in self.channels if mode in c.modes)

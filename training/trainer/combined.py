@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from scipy.optimize import minimize
 
+from training.certain import certain
 from training.contract import Recipe
 from training.data.coded import among
 from training.data.values import Bools, Floats, Floats32, Ints, Json, JsonDict
@@ -132,10 +133,9 @@ class Combined:
         return self.weights.rows
 
     def predict(self, windows: GivenWindows, rows: Ints) -> Outputs:
-        proba = self.supervised.predict(taken(windows, self.name), rows).proba
-        score = self.anomaly.predict(windows, rows).score
-        assert proba is not None, "a supervised part answers with probabilities"
-        assert score is not None, "an anomaly part answers with scores"
+        known = self.supervised.predict(taken(windows, self.name), rows)
+        proba = certain(known.proba, "a supervised part answers with probabilities")
+        score = certain(self.anomaly.predict(windows, rows).score, "an anomaly part answers with scores")
         if not rows.size:
             return Outputs(proba=proba)
         # Logs keep the digits of probabilities close to 0 or 1.

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from training.certain import certain
 from training.data.absent import absent, channels_of
 from training.data.features import extract
 from training.data.values import Bools, Floats, Floats32, Ints, JsonDict
@@ -154,8 +155,7 @@ def carried_by_stretch(fitted: Fitted, windows: Inputs, asked: WindowsToExplain,
         outputs = fitted.predict(GivenWindows(X, features, asked.host), asked.rows)
         if outputs.proba is not None:
             return log_odds(outputs.proba, asked.alarm)
-        assert outputs.score is not None, "a model answers with probabilities or scores"
-        return outputs.score
+        return certain(outputs.score, "a model answers with probabilities or scores")
 
     whole, falls = score(asked.X, asked.features), []
     for start, end in stretches_of(tensors.shape[2], schema.sample_hz):

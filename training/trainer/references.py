@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from training.certain import certain
 from training.data.rows import Rows
 from training.data.scratch import ROOM
 from training.data.split import Split
@@ -185,8 +186,7 @@ def references_of(fitted: Fitted, inputs: Inputs, places: Ints) -> ReferenceScor
     outputs = fitted.predict(inputs.ordinary, places)
     if outputs.proba is not None:
         return ReferenceScores(inputs.classes.alarm_score(outputs.proba), host, marks)
-    assert outputs.score is not None, "a model answers with probabilities or scores"
-    return ReferenceScores(outputs.score, host, marks)
+    return ReferenceScores(certain(outputs.score, "a model answers with probabilities or scores"), host, marks)
 
 
 def scored_by(outputs: Outputs, rows: Rows, levels: HostLevels | None, classes: Classes) -> Scored:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from training.certain import certain
 from training.data.values import Floats, Floats32, Ints, Json, JsonDict
 from training.hyper import Value
 from training.trainer import loop
@@ -246,8 +247,7 @@ def _strange(task: Task) -> Ints:
 
 
 def _pretrain(task: Task, detector: ViewMaker, learn: Ints, judge: Ints, device: torch.device) -> History:
-    body, share = detector.body, task.number("mask_ratio")
-    assert body is not None, "only a network learns"
+    body, share = certain(detector.body, "only a network learns"), task.number("mask_ratio")
     train = to_learn_from(task.X, learn, detector.normalise, device, task.limits)
     val = windows(task.X, judge, detector.normalise, device)
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from training.certain import certain
 from training.data import normalise
 from training.data.assemble import ChosenChannels, choose_channels
 from training.data.channels import CHANNELS, Measure
@@ -131,8 +132,8 @@ class HostDetector:
         windows = WindowSet(X=np.ascontiguousarray(values.transpose(0, 2, 1)), rows=_rows(self._host, starts, ends))
         judged = self._judge(windows)
         self._remember(windows)
-        threshold, share = judged.thresholds, self._shares(judged)
-        assert threshold is not None, "a model without a threshold is not watched"
+        threshold = certain(judged.thresholds, "a model without a threshold is not watched")
+        share = self._shares(judged)
         measures = self.measures.take(judged.inputs.features)
         return [
             ScoredWindow(

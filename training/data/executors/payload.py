@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from training.certain import certain
 from training.checkout import ROOT
 from training.data.executors.engine import EngineError
 from training.installed import version
@@ -61,7 +62,7 @@ def _fact(kind: str, name: str) -> str | int | None:
 
 def packed(expect: tuple[Fact, ...], function: Callable[[Any], Any], tasks: Sequence[Any]) -> bytes:
     """Return bytes that, when a worker unpickles them, apply ``function`` to the tasks, after a check of ``expect``."""
-    assert getattr(function, "__module__", None) != "__main__", "the program of a worker is another one"
+    certain(getattr(function, "__module__", None) != "__main__", "the program of a worker is another one")
     return pickle.dumps(_Call(expect, pickle.dumps((function, tasks))))
 
 

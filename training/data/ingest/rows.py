@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from training.certain import certain
 from training.data.classes import BENIGN, MALICIOUS, USUAL, Benign, listed, quoted
 from training.data.coded import Coded, numbered
 from training.data.dataset import UNLABELLED
@@ -86,8 +87,7 @@ class SampleRows:
     @property
     def clock(self) -> Floats:
         """The times ``t``, for callers that know that there are some."""
-        assert self.t is not None
-        return self.t
+        return certain(self.t, "there are times")
 
     @property
     def recording(self) -> Codes:

@@ -17,6 +17,7 @@ from pathlib import Path
 from sqlite3 import Connection
 from typing import Any, NamedTuple
 
+from training.certain import certain
 from training.fleet.database.writer import Row, named
 
 # Every table but the audit, whose rows are chained, `identity`, which the store repeats, and `seals` itself. These two
@@ -75,7 +76,7 @@ def added(
     sealed = [each for each in columns if each[0] in {*given, "seq"}]
     names = [column for column, _ in sealed]
     at = names.index("seq")
-    assert names == [*given[:at], "seq", *given[at:]], "columns are given in order"
+    certain(names == [*given[:at], "seq", *given[at:]], "columns are given in order")
     first = int(connection.execute(_templates()["row_next"].format(table=table)).fetchone()[0])
     numbered = [(*row[:at], number, *row[at:]) for number, row in enumerate(rows, first)]
     once: Sequence[Sequence[Any]] = [()]

@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from training.certain import certain
 from training.crashpoint import crashpoint
 
 Row = Mapping[str, Any]
@@ -103,7 +104,7 @@ def statements() -> Mapping[str, str]:
     texts = [(folder / name).read_text(encoding="utf-8") for name in _STATEMENTS]
     found: dict[str, str] = {}
     for name, sql in (each for text in texts for each in named(text)):
-        assert found.setdefault(name, sql) is sql, f"two statements are named {name!r}"
+        certain(found.setdefault(name, sql) is sql, f"two statements are named {name!r}")
     return found
 
 
@@ -112,7 +113,7 @@ def named(text: str) -> Iterator[tuple[str, str]]:
     for block in text.split("-- name: ")[1:]:
         heading, _, body = block.partition("\n")
         name, _, why = heading.partition(" — ")
-        assert why, f"statement {name!r} lacks its line of why"
+        certain(why != "", f"statement {name!r} lacks its line of why")
         yield name.strip(), body.strip()
 
 

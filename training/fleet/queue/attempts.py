@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import IntEnum
 from typing import Any
 
+from training.certain import certain
 from training.clock import Clock
 from training.contract import digest, identity_of
 from training.fleet.database.writer import Database
@@ -65,10 +66,8 @@ class Attempts:
         return [attempt_of(row) for row in self._db.all("live_attempts_of_host", host=host)]
 
     def live_of(self, job: Job) -> Attempt:
-        assert job.claim_id is not None
-        attempt = self.by_claim(job.claim_id)
-        assert attempt is not None
-        return attempt
+        claim_id = certain(job.claim_id, "the job has a live claim")
+        return certain(self.by_claim(claim_id), "a claim has its attempt")
 
     def add(self, granted: Attempt) -> Attempt:
         """Write the row of a granted attempt, and return the attempt."""
@@ -80,8 +79,7 @@ class Attempts:
             granted=as_json(granted.granted),
             booked=as_json(granted.booked.to_dict()),
         )
-        assert row is not None
-        return attempt_of(row)
+        return attempt_of(certain(row, "a claim id is new"))
 
     def hand_on(self, attempt: Attempt, session_id: str | None) -> None:
         """Assign the live attempt to another session of the same installation."""
@@ -99,8 +97,7 @@ class Attempts:
         said = {name: getattr(attempt, name) for name in _OF_AN_END}
         said |= {"now": self._clock.now(), "reason": reason, "record": as_json(attempt.record)}
         row = self._db.one("end_attempt", **said, **Trained.of(attempt.record).to_dict())
-        assert row is not None, "an attempt ends once"
-        return attempt_of(row)
+        return attempt_of(certain(row, "an attempt ends once"))
 
     # ── what they delivered ─────────────────────────────────────────────────────────────────
 

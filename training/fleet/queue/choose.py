@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from training.certain import certain
 from training.fleet.database.writer import Row
 from training.fleet.queue.classes import JobClass
 from training.fleet.queue.kinds import ABOVE_ALL, OPEN, Kinds, place_of
@@ -85,8 +86,7 @@ class Chooser(QueuePart):
     def book(self, job_id: str, host: Host, fleet: Fleet, *, first_come: bool = False) -> Booking:
         """Return what the chosen job books of the host. Call it before the grant is written."""
         ahead = self._ahead
-        job = self._db.one("class_of_job", job_id=job_id)
-        assert job is not None, "it was just chosen"
+        job = certain(self._db.one("class_of_job", job_id=job_id), "it was just chosen")
         needs = ahead.kinds.needs(self._classes.at(job["class_id"]))
         meant = None if first_come or not fleet.alive else ahead.rolling.meant_for(host.name)
         if meant is None:  # its part of all

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from training.certain import certain
 from training.fleet.database.writer import Database
 from training.fleet.scheduling.job import Needs
 from training.fleet.scheduling.workload import work_facts
@@ -41,8 +42,7 @@ class RequirementClasses:
             self._waiting = self._count() + 1
             self._db.run("add_class", needs=text)
             found = self.number(text)
-        assert found is not None
-        return found
+        return certain(found, "a class that was added has a number")
 
     def number(self, text: str) -> int | None:
         """Return the number of the class with this canonical text; None if there is none."""

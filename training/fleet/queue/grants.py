@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+from training.certain import certain
 from training.fleet.queue.choose import Chooser, NoJob
 from training.fleet.queue.rows import job_of
 from training.fleet.queue.state import QueuePart, QueueState
@@ -61,8 +62,7 @@ class Grants(QueuePart):
         attempt."""
         now, claim_id = self._clock.now(), self._new_claim_id()
         row = self._db.one("grant", job_id=job_id, claim_id=claim_id, host=host.name, now=now)
-        assert row is not None, "the decision and its write are one transaction"
-        job = job_of(row)
+        job = job_of(certain(row, "the decision and its write are one transaction"))
         claim = Attempt(
             job_id=job_id,
             attempt=job.attempt,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
+from training.certain import certain
 from training.fleet.queue.attempts import as_json
 from training.fleet.queue.rows import attempt_of, job_of
 from training.fleet.queue.state import QueuePart
@@ -49,7 +50,7 @@ class JobMoves(QueuePart):
         """
         with self._db.transaction():
             changed = self._db.run("beat_job", job_id=job.job_id, claim_id=attempt.claim_id, now=self._clock.now())
-            assert changed == 1, "only a live attempt beats"
+            certain(changed == 1, "only a live attempt beats")
             self._attempts.note_progress(attempt, seq, progress)
             if job.status is not JobStatus.RUNNING:
                 self._events.moved("heartbeat", job.job_id, job.status, JobStatus.RUNNING, attempt)
@@ -59,7 +60,7 @@ class JobMoves(QueuePart):
         params = {"job_id": job.job_id, "artifact_id": artifact_id, "now": self._clock.now(), "host": attempt.host}
         with self._db.transaction():
             changed = self._db.run("complete_job", **params, claim_id=attempt.claim_id)
-            assert changed == 1, "only a live attempt completes"
+            certain(changed == 1, "only a live attempt completes")
             done = replace(attempt, artifact_id=artifact_id, record=record)
             ended = self._attempts.end(done, EndReason.COMPLETED)
             self._events.moved("complete", job.job_id, job.status, JobStatus.COMPLETED, attempt)
@@ -79,7 +80,7 @@ class JobMoves(QueuePart):
                 **Trained.of(record).to_dict(),
                 **params,
             )
-            assert row is not None, "only an attempt whose host was lost is adopted"
+            row = certain(row, "only an attempt whose host was lost is adopted")
             self._events.moved("adopt", job.job_id, job.status, JobStatus.COMPLETED, attempt)
         return attempt_of(row)
 
@@ -90,7 +91,7 @@ class JobMoves(QueuePart):
             changed = self._db.run(
                 "deliver_job", job_id=job.job_id, before=job.attempt, artifact_id=artifact_id, host=made.host, now=now
             )
-            assert changed == 1, "only a job that waits is completed so"
+            certain(changed == 1, "only a job that waits is completed so")
             self._attempts.add(made)
             self._attempts.add_artifact(made, artifact_id, job.model, job.mode, size)
             self._attempts.end(made, EndReason.COMPLETED)
@@ -109,8 +110,8 @@ class JobMoves(QueuePart):
                 now=self._clock.now(),
             )
             row = self._db.one("readopt_attempt", claim_id=attempt.claim_id)
-            assert job_row is not None, "only a job that waits is taken back"
-            assert row is not None, "only an attempt whose host was lost lives again"
+            job_row = certain(job_row, "only a job that waits is taken back")
+            row = certain(row, "only an attempt whose host was lost lives again")
             self._events.moved("readopt", job.job_id, job.status, JobStatus.RUNNING, attempt)
             return job_of(job_row), attempt_of(row)
 
@@ -164,7 +165,7 @@ class JobMoves(QueuePart):
             error=error,
             finished_at=self._clock.now() if failed else None,
         )
-        assert changed == 1, "only a live attempt is settled"
+        certain(changed == 1, "only a live attempt is settled")
 
     def widen(self, job: Job, needs: Needs) -> None:
         """Restrict ``job`` to hosts with more memory than ``needs.ram_above_gib`` and ``needs.vram_above_gib``."""

@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from training.certain import certain
 from training.crashpoint import crashpoint
 from training.fleet.database.writer import Database, Row
 from training.fleet.queue.moves import JobMoves
@@ -71,7 +72,7 @@ class PlanWrite:
 
     def write_part(self) -> None:
         """Write the next part of the plan's jobs."""
-        assert self._edition == self._queue.edition + 1, "another plan was written meanwhile"
+        certain(self._edition == self._queue.edition + 1, "another plan was written meanwhile")
         self._parts.popleft()()
         crashpoint("queue.plan_part")
 

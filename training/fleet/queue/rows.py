@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
+from training.certain import certain
 from training.fleet.database.writer import Database, Row
 from training.fleet.scheduling.job import Attempt, EndReason, Job, JobStatus, Trained
 from training.fleet.scheduling.resources import Booking
@@ -41,9 +42,7 @@ def job_of(row: Row) -> Job:
 
 def known_job(db: Database, job_id: str) -> Job:
     """Read a job that certainly exists; an unknown id is a mistake of the program."""
-    row = db.one("job", job_id=job_id)
-    assert row is not None
-    return job_of(row)
+    return job_of(certain(db.one("job", job_id=job_id), "the job exists"))
 
 
 def trained_of(row: Row) -> Trained:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from training.certain import certain
 from training.fleet.database.writer import Database
 from training.fleet.queue.rows import known_job
 from training.fleet.queue.state import QueuePart
@@ -45,9 +46,8 @@ class Quarantines(QueuePart):
     def assess(self, attempt: Attempt) -> None:
         """Judge what the end of an attempt shows about its host; quarantine the host if too many attempts died
         there."""
-        assert attempt.end_reason is not None
-        lived_s = attempt.lived_s or 0.0
-        weight = health.assess(attempt.end_reason, lived_s, attempt.out_of_memory, self._policy, attempt.exit_code)
+        ended, lived_s = certain(attempt.end_reason, "an attempt that has ended"), attempt.lived_s or 0.0
+        weight = health.assess(ended, lived_s, attempt.out_of_memory, self._policy, attempt.exit_code)
         if weight is Weight.WELL:
             self._db.run("forget_deaths", host=attempt.host)
         if weight is not Weight.AGAINST:

@@ -132,12 +132,12 @@ KEEPS_STATUS = frozenset({"claim_repeat", "complete_repeat"})
 
 
 def check_transition(name: str, source: JobStatus | None, target: JobStatus) -> None:
-    """Assert that the table allows the move ``source`` → ``target`` in its row ``name``; a violation is a programmer's
-    mistake."""
+    """Raise AssertionError unless the table allows the move ``source`` → ``target`` in its row ``name``; a violation is
+    a programmer's mistake."""
     row = TRANSITIONS[name]
     legal_target = source if name in KEEPS_STATUS | MARKS else row.target
-    assert source in row.sources, f"{name} may not start from {source}"
-    assert target == legal_target, f"{name} may not lead to {target}"
+    if source not in row.sources or target != legal_target:
+        raise AssertionError(f"{name} may not start from {source} and lead to {target}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,7 +172,7 @@ def suspect_job(
         lost = each.end_reason is EndReason.HOST_LOST and not each.pardoned
         if not lost:
             continue
-        assert each.ended_at is not None, "what has a reason to have ended, has ended"
+        assert each.ended_at is not None
         seen = last_seen.get(each.host, 0.0)
         gone = seen <= each.ended_at and now - each.ended_at > policy.gone_s
         early = each.lived_s is not None and 0 <= each.lived_s <= policy.suspect_s

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from training.certain import certain
 from training.fleet.database.writer import Database
 from training.fleet.scheduling.job import LIVE, JobStatus
 from training.fleet.scheduling.orders import OrderKind
@@ -164,8 +165,8 @@ def carry_out(service: Service, audit: AuditLog, doing: JobAct, targets: Sequenc
 def move(service: Service, audit: AuditLog, act: Act, ref: str, who: str, *, as_removed: bool = False) -> MovedReply:
     """Carry out one act on the job that ``ref`` names, record it in the audit, and return the reply. ``as_removed``
     concerns only cancelling."""
-    by, before = who.removeprefix("operator "), service.queue.get(service.resolve_to_change(ref))
-    assert before is not None
+    by = who.removeprefix("operator ")
+    before = certain(service.queue.get(service.resolve_to_change(ref)), "a job that was found exists")
     if act is Act.CANCEL:
         answer = service.cancel(ref, by=by, as_removed=as_removed)
     elif act is Act.REQUEUE:

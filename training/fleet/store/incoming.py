@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
+from training.certain import certain
 from training.crashpoint import crashpoint
 from training.files import Fs
 from training.fleet.store.errors import (
@@ -121,7 +122,7 @@ class PartFile:
         """Give a sealed part its final name. The caller must ensure that no other part gets the same name meanwhile."""
         with self._lock:
             handle = self._own()
-            assert self._sealed, "only a sealed part may be published"
+            certain(self._sealed, "only a sealed part may be published")
             with self._incoming.giving_up(self._name, self):
                 self._handle = None
                 self._fs.close(handle)  # Windows renames only what is closed

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from training.certain import certain
 from training.contract import CHECKPOINT_ENDING, THEN, TIMING_ENDING, Exit, file_name, outputs, reads
 from training.crashpoint import crashpoint
 from training.families import family_of, preloads
@@ -264,8 +265,7 @@ class TrainerAttempt:
         Raises BadDataError or SpawnFailedError if a file is missing."""
         dataset, inputs = self.assignment.dataset, self.places.inputs
         if dataset is not None:
-            assert self.fetch is not None, "a worker fetches data sets"
-            inputs = inputs.within(self.fetch(dataset, self._order))
+            inputs = inputs.within(certain(self.fetch, "a worker fetches data sets")(dataset, self._order))
         if self.assignment.spec.get("trainer"):
             return inputs
         needed = [inputs.validation, inputs.tensors]

@@ -23,6 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from training.certain import certain
 from training.clock import SystemClock
 from training.data import episode
 from training.files import settle
@@ -274,7 +275,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-assert all(name in BEHAVIOURS for box in BOXES for name in box.ordinary)
+certain(all(name in BEHAVIOURS for box in BOXES for name in box.ordinary), "a box names behaviours that exist")
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from starlette.requests import Request
 
+from training.certain import certain
 from training.clock import Clock
 from training.fleet.receiver.security import access
 from training.fleet.receiver.security.registry import Registry, Token
@@ -155,8 +156,7 @@ class Authenticator:
             return
         if principal.method in (Method.TOKEN, Method.SESSION):
             raise Refusal(ProblemType.OPERATOR_TOKEN, "the token was revoked meanwhile")
-        assert principal.owner is not None, "only who proved a name has shown anything"
-        raise _revoked(*principal.owner)
+        raise _revoked(*certain(principal.owner, "only who proved a name has shown anything"))
 
     def principal(self, request: Request, kind: Access) -> Principal | None:
         """Return the authenticated caller: ``LOCAL`` on loopback without a proof, None on other connections without

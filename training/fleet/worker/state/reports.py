@@ -3,6 +3,7 @@ worker runs."""
 
 from __future__ import annotations
 
+from training.certain import certain
 from training.contract import spec_hash
 from training.fleet.scheduling.job import EndReason, JobStatus
 from training.fleet.wire.attempts import CompleteRequest, FailRequest
@@ -20,8 +21,7 @@ def send(transition: StateStep) -> None:
     """Send the request that belongs to the present phase: upload, complete, or fail."""
     work, call = transition.work, transition.begin_call()
     if transition.phase is Phase.UPLOADING:
-        assert work.delivery is not None
-        transition.do(t.Upload(call=call, delivery=work.delivery))
+        transition.do(t.Upload(call=call, delivery=certain(work.delivery, "work that is uploaded was packed")))
         return
     said, failure = transition.numbered(work.printed), work.failure
     if transition.phase is Phase.COMPLETING:

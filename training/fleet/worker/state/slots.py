@@ -31,6 +31,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from training.certain import certain
 from training.fleet.scheduling.resources import Booking, HeldAttempt
 from training.fleet.wire.attempts import HostTerms, TrainerUse
 from training.fleet.worker.state import events as t
@@ -252,8 +253,7 @@ class _Turn:
         if first is None or (said.code and not first.code):
             self._change(last_word=said)
         if self.slots.gone:
-            assert self.slots.last_word is not None
-            self.actions.append(self.slots.last_word)
+            self.actions.append(certain(self.slots.last_word, "set above"))
         elif said.code:
             self._drain()
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from training.certain import certain
 from training.fleet.scheduling.job import EndReason
 from training.fleet.wire.attempts import LogLines
 from training.fleet.wire.constants import ProblemType
@@ -172,8 +173,7 @@ class StateStep:
 
     @property
     def work(self) -> Work:
-        assert self.state.work is not None
-        return self.state.work
+        return certain(self.state.work, "this phase has work")
 
     def set(self, **changes: Any) -> None:
         self.state = replace(self.state, **changes)
