@@ -422,6 +422,22 @@ def test_who_may_see_and_judge_which_incidents(fresh):
         operator.judge(9, verdict="false")
 
 
+def test_no_page_is_shared_between_callers_who_see_different_things(fresh):
+    """Each asks with the tag of the page that another was shown."""
+    roles = {"desk": Role.HOST, "attic": Role.HOST, "wall": Role.READER}
+    callers = {name: fresh.showing(fresh.admitted(name, role)[0], name=name) for name, role in roles.items()}
+    for name in ("desk", "attic"):
+        callers[name].call("watch", **a_watch(name))
+    tags: dict[str, str] = {}
+    for name in ("desk", "wall", "attic", "wall", "desk"):
+        for address in ("/incidents", "/"):
+            said = {"Accept": "text/html", "If-None-Match": tags.get(address, "")}
+            answer = callers[name]._caller.send("GET", address, headers=said)
+            tags[address] = answer.headers["etag"]
+            seen = {host for host in ("desk", "attic") if f"/incidents?host={host}".encode() in answer.body}
+            assert seen == ({name} if roles[name] is Role.HOST else {"desk", "attic"}), (name, address)
+
+
 def test_a_readers_token_is_no_operators(fresh):
     operator = fresh.showing(None, TOKEN)
     operator.call("add_token", name="grafana", role="reader")

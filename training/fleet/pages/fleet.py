@@ -35,7 +35,9 @@ def page(asked: PageRequest, frame: Frame) -> str:
     """Render the front page from the last committed state of the database, and from a forecast if there is one."""
     views, health, to_come = asked.views, asked.health, ahead(asked.forecast)
     assert health is not None
-    incidents, changed = views.incidents.open(), views.incidents.changed()
+    watched = views.incidents  # a training host sees its own alone
+    incidents = {host: found for host, found in watched.open().items() if asked.host in (None, host)}
+    changed = {host: found for host, found in watched.changed().items() if asked.host in (None, host)}
     workers = views.workers(limit=HOSTS_SHOWN)
     live = [each.to_dict() for each in views.live()]
     waiting, held = views.waiting(), views.held()
