@@ -180,11 +180,15 @@ def test_no_page_of_anothers_changes_anything(idle, method, path):
         assert wire.answer()[1].get("x-problem") != "origin_refused"
 
 
+FOREIGN = ["evil.example", "evil.example:8445", "localhost.evil.example", "[::1", "a b", "[::1].evil.example",
+           "evil.example\\@127.0.0.1", "127.0.0.1:8445 x", "evil.example#127.0.0.1", "127.0.0.1:", "."]  # fmt: skip
+
+
 @pytest.mark.parametrize(("method", "path"), [each for each in POLICY if each[0] != "HEAD"])
 def test_a_name_that_was_pointed_here_is_not_answered(idle, method, path):
     """DNS rebinding: the page's own domain, so no other origin, and reads would be its own too."""
     with Wire(idle) as wire:
-        for name in ("evil.example", "evil.example:8445", "localhost.evil.example", "[::1", "a b"):
+        for name in FOREIGN:
             wire.request(method, address(path), Host=name, Origin=f"http://{name}")
             status, headers, _ = wire.answer()
             assert (status, headers["x-problem"]) == (421, "misdirected"), name

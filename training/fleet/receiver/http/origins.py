@@ -9,9 +9,9 @@ name.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Collection, Iterable
 from functools import lru_cache
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 
@@ -20,11 +20,13 @@ from training.fleet.wire.constants import ProblemType, Refusal
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _OWN_SITES = frozenset({"same-origin", "none"})  # none: typed into the browser
+# Exactly as browsers write it: whatever else is read in two ways, by us and by a proxy.
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::[0-9]{1,5})?")
 
 
 def own_names(names: Iterable[str]) -> frozenset[str]:
     """Return the names of this receiver, in lower case: ``names`` and those of loopback."""
-    return frozenset({*LOOPBACK_NAMES, *(name.lower() for name in names)})
+    return frozenset({*LOOPBACK_NAMES, *(name.lower() for name in names if name)})
 
 
 def check(method: str, headers: Headers, own: frozenset[str]) -> None:
@@ -57,9 +59,7 @@ def check(method: str, headers: Headers, own: frozenset[str]) -> None:
 
 @lru_cache(maxsize=64)  # callers say the same few over and over
 def _is_ours(host: str, own: frozenset[str]) -> bool:
-    name = _name(f"//{host}")
-    if name is None:
-        return False
+    name = _name(host)
     try:
         ipaddress.ip_address(name)
     except ValueError:
@@ -70,12 +70,10 @@ def _is_ours(host: str, own: frozenset[str]) -> bool:
 def _is_own_page(origin: str, host: str, own: Collection[str]) -> bool:
     """Return True if an origin equals the request's Host, and its name is one of the receiver's; an IP address must be
     among these, too."""
-    name = _name(origin)
-    return name in own and urlsplit(origin).netloc == host
+    return origin in (f"http://{host}", f"https://{host}") and _name(host) in own
 
 
-def _name(url: str) -> str | None:
-    try:
-        return urlsplit(url).hostname
-    except ValueError:
-        return None
+def _name(host: str) -> str:
+    """Return the name in a Host header, in lower case; empty for one that no browser sends."""
+    found = _HOST.fullmatch(host)
+    return "" if found is None else (found[1] or found[2]).lower()
