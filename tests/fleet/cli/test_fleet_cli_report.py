@@ -43,7 +43,9 @@ def test_a_site_holds_the_pages_whole_without_receiver_and_script(receiver, tmp_
     pages = {path.relative_to(site).as_posix(): path.read_text() for path in site.rglob("*.html")}
     assert {"index.html", "jobs.html", "models.html", "events.html"} <= pages.keys()
     assert sum(name.startswith("jobs/") for name in pages) == 15
+    policy = """<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'self' file:; """
     for name, page in pages.items():
+        assert page.index(policy) < page.index("<link"), "before anything is loaded"
         assert "<script" not in page, name
         assert "<form" not in page, name
         assert not re.search("[\u202e\x1b]", page), name
