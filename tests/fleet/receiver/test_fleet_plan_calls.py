@@ -1,12 +1,14 @@
 """The plan endpoints over a socket: who may ask, and what a hostile body gets."""
 
 import json
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from receiver_running import Wire, running
+from builders import a_job
+from receiver_running import Wire, in_background, running
 from test_fleet_manifest import TableDescriber
 
 from training.fleet.client.client import Refused
@@ -99,6 +101,26 @@ def test_a_proven_host_is_refused(receiver):
     with pytest.raises(Refusal, match="sees its own jobs alone") as caught:
         plans.check_reader(request)
     assert caught.value.problem_type == "not_yours"
+
+
+def test_a_reload_waits_for_no_preview_and_the_preview_is_made_again(receiver, monkeypatch):
+    begun, let, made, own = threading.Event(), threading.Event(), [], Previews.own
+
+    def slow(previews):
+        found = own(previews)
+        made.append(found.reload.removed)
+        if not begun.is_set():
+            begun.set()
+            assert let.wait(30)
+        return found
+
+    monkeypatch.setattr(Previews, "own", slow)
+    with in_background(receiver.client(token=None).plan) as answers:
+        assert begun.wait(30)
+        assert b"reload" in receiver.client().get_page("/act?what=reload"), "an operator waits for no reader"
+        receiver.add(a_job("another"))
+        let.set()
+    assert (made, answers[0]["reload"]["removed"]) == ([1, 1, 2], 2)
 
 
 def test_few_plans_wait_to_be_judged(receiver, monkeypatch):

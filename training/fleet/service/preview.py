@@ -120,11 +120,9 @@ class Previews:
         return bundle_gone(self.reader, job.model, job.mode, job.artifact_id)
 
     def _planned_ids(self) -> frozenset[str]:
-        """Return the ids of the present plan's jobs, read once after each reload.
-
-        Previews and reloads share one thread, so no preview reads while a reload writes.
-        """
-        edition = self.reloader.service.queue.plan.edition
+        """Return the ids of the present plan's jobs, read once after each reload. A preview that reads while a reload
+        writes is made again."""
+        edition = self.reader.number("edition")  # with this connection: that of the writer is ahead
         if self._planned[0] != edition:
             self._planned = (edition, planned_ids(self.reader))
         return self._planned[1]

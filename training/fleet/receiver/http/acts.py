@@ -54,11 +54,12 @@ async def act(context: ReceiverContext, request: Request) -> Response:
 
 
 async def _ask(context: ReceiverContext, request: Request, fields: Fields, changed: str | None = None) -> Response:
-    question, status = await _question(context, fields), 200 if changed is None else ProblemType.WRONG_STATE.status
+    question = await _question(context, request, fields)
+    status = 200 if changed is None else ProblemType.WRONG_STATE.status
     return await html.shown(context, request, "act.html", status, question=question, changed=changed)
 
 
-async def _question(context: ReceiverContext, fields: Fields) -> Question:
+async def _question(context: ReceiverContext, request: Request, fields: Fields) -> Question:
     from training.fleet.pages import act as pages
 
     what, host = _first(fields, "what"), _first(fields, "host")
@@ -69,7 +70,7 @@ async def _question(context: ReceiverContext, fields: Fields) -> Question:
         reason = await context.look(lambda: _quarantined(context, host))
         return pages.release_question(host, reason)
     if what == "reload":
-        would = await context.preview(Previews.own)
+        would = await context.preview(request, Previews.own)
         return pages.reload_question(would.reload, would.mark or "", would.file or "the manifest")
     doing, selection = _doing(what), _selection(fields)
     forecast = await context.look(lambda: _forecast(context, doing, selection))
@@ -91,7 +92,7 @@ async def _outcome(context: ReceiverContext, request: Request, form: Fields) -> 
         context.room.wake()
         return pages.release_outcome(host)
     if what == "reload":
-        would = await context.preview(Previews.own)
+        would = await context.preview(request, Previews.own)
         if (would.mark or "") != _first(form, "mark"):
             return None
         return pages.reload_outcome(await context.reload(who))

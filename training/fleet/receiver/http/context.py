@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -50,8 +51,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 # Threads of work off the event loop. Asking a trainer for its flags may take a minute, and only other reloads wait for
-# that; nor does a page wait for a forecast, or anything for the hashing of gigabytes.
-_THREADS = {"reader": 1, "disk": 4, "plan": 1, "hash": 4, "forecast": 1, "schedule": 1}
+# that; nor does a reload wait for previews, a page for a forecast, or anything for the hashing of gigabytes.
+_THREADS = {"reader": 1, "disk": 4, "plan": 1, "preview": 1, "hash": 4, "forecast": 1, "schedule": 1}
 _REST = 2.0  # after a schedule was made, in units of the time that it took
 FOLD_SOON_BYTES = 4 * 1024**2  # of new output
 PREVIEWS_MAX = 4
@@ -161,6 +162,7 @@ class ReceiverContext:
         self.retention = Retention(self.service, self.store, self.datasets, self.reader)
         self.wakes = Wakes(self.service)
         self.letting_go = asyncio.Lock()  # one at a time: the hour's and an operator's
+        self._reloading, self._reloads = asyncio.Lock(), 0
         self.audit = AuditLog(self.service.queue.db, self.clock)
         self.incidents = IncidentTable(self.service.queue.db, self.clock, self.audit)
         self.tally = Tally()
@@ -200,17 +202,26 @@ class ReceiverContext:
         read = self.read_manifest
         if read is None:
             raise Refusal(ProblemType.BAD_MANIFEST, "this receiver was started without a manifest")
-        counts = await self._on("plan", lambda: read(who))
+        async with self._reloading:
+            self._reloads += 1
+            counts = await self._on("plan", lambda: read(who))
         self._notice()
         return counts
 
-    async def preview(self, look: Callable[[Previews], T]) -> T:
-        """Run ``look`` on the thread of plans, which previews and reloads use in turn. Raises Refusal if too many
-        previews wait, or the receiver has no manifest."""
-        previews = self.previews
+    async def preview(self, request: Request, look: Callable[[Previews], T]) -> T:
+        """Run ``look`` on the thread of previews, or an operator's on that of reloads; run it again if a reload wrote
+        meanwhile. Raises Refusal if too many previews wait, or the receiver has no manifest."""
+        previews, principal = self.previews, request.state.principal
         if previews is None:
             raise Refusal(ProblemType.BAD_MANIFEST, "this receiver was started without a manifest")
-        return await self._in_turn("plan", lambda: look(previews), "other plans are being judged")
+        threads = "preview" if principal is None or principal.operator is None else "plan"
+        with self._turn(threads, "other plans are being judged"):
+            while True:
+                async with self._reloading:
+                    reloads = self._reloads
+                found = await self._on(threads, lambda: look(previews))
+                if self._reloads == reloads:
+                    return found
 
     @cached_property
     def forecasts(self) -> Forecasts:
@@ -221,14 +232,18 @@ class ReceiverContext:
 
     async def foretell(self, look: Callable[[Forecasts], T]) -> T:
         """Run ``look`` on the thread of forecasts, one at a time. Raises Refusal if too many wait."""
-        return await self._in_turn("forecast", lambda: look(self.forecasts), "other forecasts are being made")
+        with self._turn("forecast", "other forecasts are being made"):
+            return await self._on("forecast", lambda: look(self.forecasts))
 
-    async def _in_turn(self, threads: str, work: Callable[[], T], busy: str) -> T:
+    @contextmanager
+    def _turn(self, threads: str, busy: str) -> Iterator[None]:
+        """Count the ``with`` block among those that use or await these threads. Raises Refusal if there are too
+        many."""
         if self._asked[threads] >= PREVIEWS_MAX:
             raise Refusal(ProblemType.SLOW_DOWN, f"{busy}; ask again in a moment")
         self._asked[threads] += 1
         try:
-            return await self._on(threads, work)
+            yield
         finally:
             self._asked[threads] -= 1
 
@@ -361,4 +376,4 @@ class ReceiverContext:
         """End all waits and the threads; the caller closes the writer and the reader's connection."""
         self.room.close()
         for name, threads in self._threads.items():
-            threads.shutdown(wait=True, cancel_futures=name in ("plan", "forecast", "schedule"))
+            threads.shutdown(wait=True, cancel_futures=name in ("plan", "preview", "forecast", "schedule"))

@@ -16,14 +16,14 @@ from training.fleet.wire.plans import PLAN_BODY_MAX, PlanRequest
 async def plan(context: ReceiverContext, request: Request) -> Answer:
     """Answer what a reload of the receiver's own manifest would change."""
     check_reader(request)
-    return await context.preview(Previews.own)
+    return await context.preview(request, Previews.own)
 
 
 async def plan_of(context: ReceiverContext, request: Request) -> Answer:
     """Answer what a reload would change if the plan in the request were the receiver's."""
     check_reader(request)
     body = await read_json(context, request, PlanRequest, PLAN_BODY_MAX)
-    return await context.preview(lambda previews: previews.given(body))
+    return await context.preview(request, lambda previews: previews.given(body))
 
 
 async def forecast(context: ReceiverContext, request: Request) -> Answer:
@@ -36,8 +36,8 @@ async def forecast_of(context: ReceiverContext, request: Request) -> Answer:
     """Answer which host would train which job when, with other hosts or for another plan."""
     check_reader(request)
     body = await read_json(context, request, ForecastRequest, PLAN_BODY_MAX)
-    if body.plan is not None:  # where plans are judged, so that no reload writes meanwhile
-        return await context.preview(lambda _: context.forecasts.answer(body))
+    if body.plan is not None:  # where plans are judged, and again after a reload
+        return await context.preview(request, lambda _: context.forecasts.answer(body))
     return await context.foretell(lambda forecasts: forecasts.answer(body))
 
 
