@@ -14,19 +14,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import a_job
 from conformance.memory_fs import MemoryFs
 from fakes import FakeClock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
-from receiver_running import Receiver, job_id, running
+from receiver_running import TOKEN, Receiver, SmallDisk, job_id, running
+from tls_world import secure
 from wire_builders import a_grant, no_transfer
 
 from training.fleet.client.answers import Refused, Unavailable
 from training.fleet.client.datasets import StateCalls
 from training.fleet.client.push import read_folder
 from training.fleet.service.states import over
-from training.fleet.store.errors import ChunksMissing, NoState, StoreFull
+from training.fleet.store.errors import ChunksMissing, NoState, ShareFull, StoreFull
 from training.fleet.store.states import KeptState, StateStore
 from training.fleet.wire import states
 from training.fleet.wire.dataset_listing import CHUNK_BYTES, Listing, cut, pack
@@ -135,6 +137,51 @@ def test_no_job_names_after_a_power_cut_a_state_that_is_gone():
         store.forget(["one"])
         found = StateStore(Path("/states"), fs.after_power_cut(random.Random(seed)))
         assert found.jobs() == [] or found.listing("one")
+
+
+def begin(store: StateStore, claim: str, files: Listing, host: str = "desk", job: str = "one") -> None:
+    store.begin(claim, host, job, files.dataset_id, files.document)
+    for file in files.files:
+        store.sets.put(files.dataset_id, [(file.pieces[0], file.path.encode())])
+
+
+def named(*files: str) -> Listing:
+    return Listing(tuple(cut(name, iter([name.encode()])) for name in files))
+
+
+def test_a_claim_brings_one_state_at_a_time_and_none_when_it_is_over(tmp_path):
+    store = StateStore(tmp_path / "states")
+    begin(store, "a", named("first", "same"))
+    begin(store, "b", named("same"), "pi", "two")
+    begin(store, "a", named("same", "second"))
+    digests = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("same", "second")}
+    assert on_disk(store) == {*digests.values()}, "the first went with the second"
+    store.keep("two", KeptState(named("same").dataset_id, 1, "pi", 1.0, 4))
+    begin(store, "c", named("same", "second"))
+    assert sorted(store.claims()) == ["a", "c"]
+    store.forget_drafts(["c", "unknown"])
+    assert on_disk(store) == {*digests.values()}, "a brings the same"
+    begin(store, "d", named("third"))
+    store.forget_drafts(["a"])
+    assert on_disk(StateStore(tmp_path / "states")) == {digests["same"]}, "kept, and nothing else after a restart"
+    assert not list((tmp_path / "states" / "drafts").iterdir())
+
+
+def test_a_hosts_states_take_a_quarter_of_the_free_disk(tmp_path):
+    """Also those that it brought for other jobs; not what it replaces."""
+    disk, size = SmallDisk(), len(named("w").document) + 1
+    store = StateStore(tmp_path / "states", disk, reserve_bytes=0)
+    disk.free = 4 * size
+    begin(store, "a", named("w"))
+    begin(store, "a", named("v"))
+    with pytest.raises(ShareFull, match="the saved states of host desk may take a quarter"):
+        begin(store, "b", named("u"), job="two")
+    begin(store, "c", named("u"), "pi", "two")
+    store.keep("one", KeptState(named("v").dataset_id, 1, "desk", 1.0, size))
+    begin(store, "d", named("x"))
+    store.forget_drafts(["d"])
+    with pytest.raises(ShareFull):
+        begin(store, "e", named("x"), job="three")
 
 
 def test_a_state_that_is_too_large_is_refused_before_a_byte_travels(tmp_path):
@@ -444,6 +491,39 @@ def test_only_the_holder_of_the_live_claim_brings_or_gets_a_state(tmp_path, call
                 CALLS[call](calls_of(receiver, host, claim), listing)
         receiver.client("first").fail(JOB, error="x", reason="worker_shutdown", claim_id=assignment.claim_id)
         assert refusal(lambda: CALLS[call](mine, listing)) == "lease_superseded"
+
+
+@pytest.mark.parametrize("end", ["handed back", "revoked"])
+def test_what_a_claim_was_bringing_goes_with_it(tmp_path, end):
+    with secure(tmp_path, a_job("gbt-realistic")) as receiver:
+        first, _ = (receiver.showing(receiver.admitted(name)[0], name=name) for name in ("first", "another"))
+        grant, listing = first.claim({"cpu_cores": 4, "ram_available_gib": 8}), listed(weights=b"w")
+        assert grant is not None
+        mine = first.state(JOB, grant.claim_id)
+        mine.announce(listing)
+        mine.bring(listing.dataset_id, [(listing.files[0].pieces[0], b"w")])
+        assert list((tmp_path / "states").glob("pieces/*/*"))
+        if end == "handed back":
+            first.fail(JOB, error="x", reason="worker_shutdown", claim_id=grant.claim_id)
+        operator = receiver.showing(None, TOKEN)
+        operator.call("revoke", name="first" if end == "revoked" else "another", role="host")
+        assert not list((tmp_path / "states").glob("pieces/*/*"))
+        assert not list((tmp_path / "states").glob("drafts/*"))
+
+
+def test_a_state_names_only_hosts_that_had_the_job(tmp_path):
+    with running(tmp_path) as receiver:
+        handed_back(receiver, tmp_path / "a", b"weights")
+        assignment, listing = granted(receiver, "second"), listed(weights=b"w")
+        mine = calls_of(receiver, "second", assignment.claim_id)
+        for each in ("announce", "bring"):
+            CALLS[each](mine, listing)
+        said = [(1, "victim"), (1, "first"), (2, "second"), (7, "first"), (0, "second")]
+        mine.keep(listing.dataset_id, stretches=[{"attempt": attempt, "host": host} for attempt, host in said])
+        assert receiver.hub.states is not None
+        kept = receiver.hub.states.of(JOB)
+        assert kept is not None
+        assert [(each.attempt, each.host) for each in kept.stretches] == [(1, "first"), (2, "second")]
 
 
 def test_other_bytes_than_announced_are_refused(tmp_path):

@@ -7,7 +7,7 @@ The sequences of steps do no I/O and know no HTTP: the HTTP layer and the simula
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -55,9 +55,12 @@ class SavedStates:
     def announce(self, calling: Calling, state_id: str) -> Steps[StateDraftReply]:
         """Accept the listing of a new saved state; the reply names the missing chunks, or the first ones if there are
         many."""
-        yield self._holder(calling)
+        found: tuple[Job, Attempt] = yield self._holder(calling)
+        attempt = found[1]
         document: bytes = yield Whole(LISTING_BYTES_MAX)
-        draft: AnnouncedDataset = yield Disk(lambda: self._store.sets.begin(state_id, document))
+        draft: AnnouncedDataset = yield Disk(
+            lambda: self._store.begin(attempt.claim_id, attempt.host, attempt.job_id, state_id, document)
+        )
         return StateDraftReply(state_id=state_id, missing=list(draft.missing))
 
     def bring(self, calling: Calling, state_id: str, sha256: str | None) -> Steps[None]:
@@ -65,10 +68,7 @@ class SavedStates:
         body."""
         yield self._holder(calling)
         body: bytes = yield Whole(CHUNK_BYTES if sha256 else BATCH_BODY_BYTES_MAX)
-        try:
-            chunks = [(sha256, body)] if sha256 else batched(body)
-        except BadListing as error:
-            raise Refusal(ProblemType.WRONG_DIGEST, str(error)) from None
+        chunks = chunks_in(body, sha256)
         yield Disk(lambda: self._store.sets.put(state_id, chunks))
 
     def keep(self, calling: Calling, state_id: str, said: StateKeepRequest) -> Steps[StateView]:
@@ -77,7 +77,8 @@ class SavedStates:
         size: int = yield Disk(lambda: self._store.sets.announced_size(state_id))
         found: tuple[Job, Attempt] = yield self._holder(calling)
         job, attempt = found
-        made = kept_by(attempt, said, state_id=state_id, size=size, now=self._clock.now())
+        known: list[Attempt] = yield Decide(lambda: self._service.queue.attempts.of_job(job.job_id), "state")
+        made = kept_by(attempt, known, said, state_id=state_id, size=size, now=self._clock.now())
         yield Disk(lambda: self._store.keep(job.job_id, made))
         logger.info(
             "%s: a saved state of %d bytes is kept, of attempt %s on %s", job.name, size, attempt.attempt, made.host
@@ -107,6 +108,11 @@ class SavedStates:
         number: int = (yield Disk(lambda: self._store.forget(gone))) if gone else 0
         return number
 
+    def ended(self, claims: Iterable[str]) -> set[str]:
+        """Return the claims that may bring no saved state any more, because they are over or unknown here."""
+        found = ((claim_id, self._service.queue.attempts.by_claim(claim_id)) for claim_id in claims)
+        return {claim_id for claim_id, attempt in found if attempt is None or not attempt.live}
+
     def of(self, job_id: str) -> StateView | None:
         """Return the message about a job's saved state for the reply to a claim; None if the job has no saved state."""
         kept = self._store.of(job_id)
@@ -130,11 +136,24 @@ class SavedStates:
             raise NoState(f"this is not the saved state of job {job.name}; it starts over")
 
 
-def kept_by(attempt: Attempt, said: StateKeepRequest, *, state_id: str, size: int, now: float) -> KeptState:
-    """Return the saved state to store, with the stretches (the epochs that each attempt trained) of the job's attempts.
-    Pure."""
+def chunks_in(body: bytes, sha256: str | None) -> Sequence[tuple[str, bytes | memoryview]]:
+    """Return the one chunk of a body, named by ``sha256``, or the several that it holds; raise Refusal for other
+    bodies."""
+    try:
+        return [(sha256, body)] if sha256 else batched(body)
+    except BadListing as error:
+        raise Refusal(ProblemType.WRONG_DIGEST, str(error)) from None
+
+
+def kept_by(
+    attempt: Attempt, known: Iterable[Attempt], said: StateKeepRequest, *, state_id: str, size: int, now: float
+) -> KeptState:
+    """Return the saved state to store, with the stretches (the epochs that each attempt trained) of the job's attempts,
+    ``known``. Pure."""
     own = msgspec.structs.replace(said.stretches[-1], attempt=attempt.attempt, host=attempt.host)  # whatever it says
-    stretches = (*said.stretches[:-1], own)[-STRETCHES_MAX:]
+    there = {(each.attempt, each.host) for each in known if each.attempt < attempt.attempt}
+    earlier = (each for each in said.stretches[:-1] if (each.attempt, each.host) in there)
+    stretches = (*earlier, own)[-STRETCHES_MAX:]
     return KeptState(state_id, attempt.attempt, attempt.host, now, size, stretches)
 
 

@@ -38,6 +38,7 @@ from training.fleet.store.errors import (
     WrongDigest,
     disk_errors,
 )
+from training.fleet.store.reserve import DiskRoom
 from training.fleet.wire.dataset_listing import (
     ID,
     MISSING_MAX,
@@ -98,7 +99,7 @@ class DatasetStore:
     ) -> None:
         self.root = root
         self._fs: Fs = LocalFs() if fs is None else fs
-        self._reserve_bytes, self._bytes_max = reserve_bytes, bytes_max
+        self.room, self._bytes_max = DiskRoom(root, self._fs, reserve_bytes), bytes_max
         self._lock = threading.RLock()
         self._parsed: dict[str, Listing] = {}
         self._sizes: dict[str, int] = {}
@@ -157,9 +158,11 @@ class DatasetStore:
 
     # -- pushing ------------------------------------------------------------------------------------------------
 
-    def begin(self, dataset_id: str, document: bytes) -> AnnouncedDataset:
+    def begin(
+        self, dataset_id: str, document: bytes, check: Callable[[int], None] = lambda _size: None
+    ) -> AnnouncedDataset:
         """Store a listing as a draft, unless its data set is published; return the missing chunks. Raises WrongDigest,
-        BadName, StoreFull."""
+        BadName, StoreFull, and what ``check`` raises for the size."""
         if hashlib.sha256(document).hexdigest() != dataset_id:
             raise WrongDigest(f"the listing that arrived is not that of {dataset_id[:12]}")
         try:
@@ -168,6 +171,7 @@ class DatasetStore:
             raise BadName(str(error)) from None
         if listing.size > self._bytes_max:
             raise StoreFull(f"{listing.size} bytes are too many, {self._bytes_max} at most; they stay on their host")
+        check(len(document) + listing.size)
         with self._lock, disk_errors("taking a listing"):
             published = self._is_published(dataset_id, document)
             if not published:  # first of all: from here on the sweep leaves its chunks alone
@@ -177,7 +181,7 @@ class DatasetStore:
                 missing_bytes += place.length
                 if len(missing) < MISSING_MAX:
                     missing.append(place.sha256)
-            self._check_room(missing_bytes)
+            self.room.check(missing_bytes)
             self._remember(dataset_id, listing)
         return AnnouncedDataset(dataset_id, listing.size, tuple(missing), missing_bytes, published)
 
@@ -194,7 +198,8 @@ class DatasetStore:
             if len(data) != wanted or hashlib.sha256(data).hexdigest() != sha256:
                 raise WrongDigest(f"the {len(data)} bytes that arrived are not chunk {sha256[:12]}")
         with self._lock, disk_errors("writing a chunk"):
-            self._check_room(sum(len(data) for _, data in chunks))
+            self._announced(dataset_id)  # it may have been abandoned meanwhile
+            self.room.check(sum(len(data) for _, data in chunks))
             self._write_all(
                 {
                     self._chunk(sha256): data
@@ -266,6 +271,13 @@ class DatasetStore:
                     self._fs.unlink(self._chunk(place.sha256))
                     freed += place.length
             return freed
+
+    def abandon(self, dataset_id: str) -> None:
+        """Delete a draft, if there is one, and all chunks that no data set uses."""
+        with self._lock, disk_errors("removing a draft"):
+            if self._fs.size(path := self._path("drafts", dataset_id)) is not None:
+                self._fs.unlink(path)
+                self.sweep(0.0)
 
     def unname(self, dataset_id: str, name: str) -> Shelved:
         """Remove one of several names of a data set. Raises NoDataset when the data set lacks that name, OnlyName when
@@ -386,16 +398,6 @@ class DatasetStore:
 
     def _chunk(self, sha256: str) -> Path:
         return self.root / "pieces" / sha256[:2] / sha256
-
-    def _check_room(self, incoming_bytes: int) -> None:
-        place = self.root
-        while self._fs.size(place) is None and place != place.parent:
-            place = place.parent
-        if self._fs.free_bytes(place) - incoming_bytes < self._reserve_bytes:
-            raise StoreFull(
-                f"no room for {incoming_bytes} bytes more of data sets: {self._reserve_bytes} bytes are kept free; "
-                f"free some space under {self.root} and push again"
-            )
 
     def _make_durable(self, listing: Listing) -> None:
         """Sync the folders that name a data set's files, because a killed process may not have done so."""

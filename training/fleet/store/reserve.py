@@ -59,6 +59,9 @@ class DiskRoom:
             )
 
     def _free(self) -> int:
+        place = self._root
         with disk_errors("asking for free space"):
-            free = self._fs.free_bytes(self._root)
+            while self._fs.size(place) is None and place != place.parent:
+                place = place.parent  # nothing was stored so far
+            free = self._fs.free_bytes(place)
         return free - self._writing - self._reserve_bytes

@@ -12,17 +12,20 @@ read its content. If a state is lost, its job starts from the state that its nex
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import threading
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from training.files import Fs, LocalFs
 from training.fleet.store.artifacts import RESERVE_BYTES
-from training.fleet.store.datasets import DatasetStore
-from training.fleet.store.errors import BadName, NoState, StoreError, disk_errors
+from training.fleet.store.datasets import AnnouncedDataset, DatasetStore
+from training.fleet.store.errors import BadName, NoState, ShareFull, StoreError, disk_errors
+from training.fleet.store.incoming import within_share
 from training.fleet.wire.states import STATE_BYTES_MAX, Stretch
 
 _JOB = re.compile(r"[A-Za-z0-9_-]{1,128}")
@@ -40,6 +43,14 @@ class KeptState(msgspec.Struct, frozen=True):
     stretches: tuple[Stretch, ...] = ()  # of the training that it holds, the first one first
 
 
+class StateDraft(NamedTuple):
+    """The one state that the holder of a claim is bringing, and the size that it announced, in bytes."""
+
+    state_id: str
+    host: str
+    size: int
+
+
 class StateStore:
     """A folder of states; ``reserve_bytes`` of disk stay free. Its methods do synchronous file work; several threads
     may call them."""
@@ -50,6 +61,9 @@ class StateStore:
         self.sets = DatasetStore(root, fs, reserve_bytes=reserve_bytes, bytes_max=STATE_BYTES_MAX)
         self._lock = threading.RLock()
         self._kept = dict(self._read())
+        self._drafts: dict[str, StateDraft] = {}  # by claim
+        with contextlib.suppress(StoreError):
+            self.sweep(math.inf)  # drafts of another process: their claims are not known any more
 
     def of(self, job_id: str) -> KeptState | None:
         """Return a job's newest state from memory; None if it has none."""
@@ -58,6 +72,33 @@ class StateStore:
     def jobs(self) -> list[str]:
         """Return the ids of the jobs that have a state."""
         return list(self._kept)
+
+    def claims(self) -> list[str]:
+        """Return the claims with which states are being brought."""
+        return list(self._drafts)
+
+    def begin(self, claim_id: str, host: str, job_id: str, state_id: str, document: bytes) -> AnnouncedDataset:
+        """Store the listing of a state that a claim's host brings for a job, in place of the claim's former draft;
+        return the missing chunks.
+
+        Raises as :meth:`DatasetStore.begin`, and ShareFull: what a host is bringing and has brought for other jobs
+        takes at most a quarter of the free disk.
+        """
+
+        def check(size: int) -> None:
+            own = sum(each.size for claim, each in self._drafts.items() if each.host == host and claim != claim_id)
+            own += sum(each.size for job, each in self._kept.items() if each.host == host and job != job_id)
+            if not within_share(own, size, self.sets.room.free()):
+                raise ShareFull(f"the saved states of host {host} may take a quarter of what is free here")
+            self._drafts[claim_id] = StateDraft(state_id, host, size)
+
+        with self._lock:
+            before = self._drafts.get(claim_id)
+            try:
+                return self.sets.begin(state_id, document, check)
+            finally:
+                if before is not None:  # unless it is still the claim's
+                    self._abandon(before.state_id)
 
     def keep(self, job_id: str, kept: KeptState) -> None:
         """Make a complete state the job's newest, and delete the one before.
@@ -74,6 +115,7 @@ class StateStore:
             with disk_errors("keeping a saved state"):
                 self.sets.write(self._path(job_id), msgspec.json.encode(kept))
             self._kept[job_id] = kept
+            self.forget_drafts([claim for claim, draft in self._drafts.items() if draft.state_id == kept.state_id])
             if before is not None:
                 self._remove(before.state_id)
 
@@ -100,6 +142,13 @@ class StateStore:
                 self._remove(state_id)
         return len(gone)
 
+    def forget_drafts(self, claims: Iterable[str]) -> None:
+        """Delete what these claims are bringing, unless it was kept."""
+        with self._lock:
+            for claim_id in claims:
+                if (draft := self._drafts.pop(claim_id, None)) is not None:
+                    self._abandon(draft.state_id)
+
     def sweep(self, older_than: float) -> int:
         """Delete states that no job has, drafts last written before ``older_than`` (epoch s), and loose chunks; return
         the number of drafts and chunks."""
@@ -125,6 +174,11 @@ class StateStore:
             return
         with contextlib.suppress(StoreError):
             self.sets.remove(state_id)
+
+    def _abandon(self, state_id: str) -> None:
+        """Delete a draft's files, unless another claim brings an equal state."""
+        if all(draft.state_id != state_id for draft in self._drafts.values()):
+            self.sets.abandon(state_id)
 
     def _path(self, job_id: str) -> Path:
         return self.root / "jobs" / f"{job_id}{_SUFFIX}"

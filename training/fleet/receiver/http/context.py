@@ -345,12 +345,15 @@ class ReceiverContext:
                 logger.info("%s is woken: a job waits that it would have done sooner", host)
 
     async def forget_uploads(self) -> None:
-        """Delete unfinished uploads whose attempts are over."""
-        claims = await self.disk(self.store.incoming.claims)
-        if not claims:
+        """Delete unfinished uploads, of bundles and of saved states, whose attempts are over."""
+        claims, drafts = await self.disk(self.store.incoming.claims), self.states.claims()
+        if not claims and not drafts:
             return
         put_out = self.registry.put_out()  # no attempt delivers late
-        over = await self.call(lambda: self.service.no_longer_uploading(claims, put_out))
+        over, ended = await self.call(
+            lambda: (self.service.no_longer_uploading(claims, put_out), self.saved_states.ended(drafts))
+        )
+        await self.disk(lambda: self.states.forget_drafts(ended))
         freed = await self.disk(lambda: self.store.incoming.forget(over)) if over else 0
         if freed:
             logger.info("%d bytes of uploads whose attempts are over were removed", freed)

@@ -20,17 +20,11 @@ from training.fleet.receiver.http.steps import carry_out
 from training.fleet.receiver.security.access import acting_host
 from training.fleet.service.audit import Act
 from training.fleet.service.data_use import NameMoved, check_fetch, check_name_unused, check_unused, name_moved
-from training.fleet.service.states import Calling
+from training.fleet.service.states import Calling, chunks_in
 from training.fleet.store.datasets import Shelved
 from training.fleet.wire import messages as wire
-from training.fleet.wire.constants import HEADER_CLAIM_ID, HEADER_HOST_ID, HEADER_SHA256, ProblemType, Refusal
-from training.fleet.wire.dataset_listing import (
-    BATCH_BODY_BYTES_MAX,
-    CHUNK_BYTES,
-    LISTING_BYTES_MAX,
-    BadListing,
-    batched,
-)
+from training.fleet.wire.constants import HEADER_CLAIM_ID, HEADER_HOST_ID, HEADER_SHA256
+from training.fleet.wire.dataset_listing import BATCH_BODY_BYTES_MAX, CHUNK_BYTES, LISTING_BYTES_MAX
 from training.fleet.wire.states import StateKeepRequest
 
 logger = logging.getLogger(__name__)
@@ -58,10 +52,7 @@ async def bring_piece(context: ReceiverContext, request: Request) -> Answer:
     files would take long."""
     dataset_id, sha256 = _id(request), request.path_params.get("sha256")
     body = await read_bytes(context, request, BATCH_BODY_BYTES_MAX if sha256 is None else CHUNK_BYTES)
-    try:
-        pieces = batched(body) if sha256 is None else [(sha256, body)]
-    except BadListing as error:
-        raise Refusal(ProblemType.WRONG_DIGEST, str(error)) from None
+    pieces = chunks_in(body, sha256)
     await context.disk(lambda: context.datasets.put(dataset_id, pieces))
     return Response()
 
