@@ -21,6 +21,7 @@ from training.crashpoint import crashpoint
 
 BLOCK_BYTES = 1024 * 1024
 HELD_S = (0.01, 0.03, 0.1, 0.3, 0.6, 1.0)  # pauses while a scanner holds a file
+SECRET_BYTES_MAX = 4096
 _PRIVATE_FILE, _PRIVATE_FOLDER = 0o600, 0o700
 LARGE_FILES = Path("/var/tmp")  # where /tmp may lie in memory  # noqa: S108 - files there are removed or have no name
 _BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -336,3 +337,21 @@ def settle(part: Path, target: Path) -> None:
     fs.sync_file(part)
     fs.replace(part, target)
     fs.sync_folder(target.parent)
+
+
+def only_line_of(path: Path) -> str:
+    """Return the one line of a file that holds a secret. Raises ValueError, whose sentence names the file and holds no
+    secret."""
+    try:
+        with path.open("rb") as stream:
+            raw = stream.read(SECRET_BYTES_MAX + 1)
+        line = raw.decode().strip()
+    except OSError as error:
+        raise ValueError(
+            f"the file {path} cannot be read ({error.strerror}); the user who runs this program must be able to"
+        ) from None
+    except UnicodeDecodeError:
+        raise ValueError(f"the file {path} is no text; write one line into it") from None
+    if len(raw) > SECRET_BYTES_MAX or not line or len(line.splitlines()) > 1:
+        raise ValueError(f"the file {path} must hold one line of at most {SECRET_BYTES_MAX} bytes")
+    return line

@@ -13,8 +13,6 @@ import shutil
 import subprocess
 import sys
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -24,6 +22,7 @@ from training.printable import one_line
 from training.trainer.changes import LOOK, SHOWN, ToldChange
 from training.trainer.reasons import in_words
 from training.trainer.streams import Undelivered
+from training.web import PostError, post
 
 AGAIN_S = 60.0  # between a hook's failure and the next try
 TIMEOUT_S = 60.0
@@ -161,27 +160,13 @@ def webhook(address: str) -> Hook:
     Raises ValueError if ``address`` begins with neither http:// nor https://.
     """
     if not address.startswith(("http://", "https://")):
-        raise ValueError("--webhook must begin with https:// or http://")
-
-    class NoRedirect(urllib.request.HTTPRedirectHandler):
-        def redirect_request(self, *_: object) -> None:
-            return None
-
-    opener = urllib.request.build_opener(NoRedirect)
+        raise ValueError("--webhook-file must hold, or --webhook be, an address that begins with https:// or http://")
 
     def call(told: Mapping[str, Any]) -> None:
-        headers = {"Content-Type": "application/json", "Idempotency-Key": str(told["id"])}
         try:
-            request = urllib.request.Request(address, json.dumps(told).encode(), headers)  # noqa: S310 - checked above
-            with opener.open(request, timeout=TIMEOUT_S) as answer:
-                answer.read(4096)
-        except urllib.error.HTTPError as error:
-            with error:
-                raise HookError(f"the webhook answered {error.code}") from None
-        except urllib.error.URLError as error:
-            raise HookError(f"the webhook cannot be reached: {one_line(error.reason, 120)}") from None
-        except (OSError, ValueError) as error:
-            raise HookError(f"the webhook cannot be reached: {type(error).__name__}") from None
+            post(address, told, {"Idempotency-Key": str(told["id"])}, TIMEOUT_S)
+        except PostError as error:
+            raise HookError(f"the webhook {error}") from None
 
     return Hook("webhook", call)
 

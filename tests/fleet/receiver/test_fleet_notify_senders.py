@@ -1,5 +1,7 @@
 """Carrying a message over each kind of channel, against servers that really listen and commands that really run."""
 
+import base64
+import html
 import json
 import socketserver
 import sys
@@ -32,7 +34,7 @@ class Hook(BaseHTTPRequestHandler):
         self.send_response(self.server.status)  # type: ignore[attr-defined]
         self.send_header("Location", "http://127.0.0.1:1/elsewhere")
         self.end_headers()
-        self.wfile.write(b"no such\n hook")
+        self.wfile.write(f"Cannot POST {self.path} {body} {self.headers}".encode())  # as Express does
 
     def log_message(self, *_):
         return
@@ -57,7 +59,7 @@ def test_a_webhook_gets_the_message_as_json_with_its_key(tmp_path):
         send(NotifyChannel(name="ops", kind=ChannelKind.WEBHOOK, url=url), MESSAGE)
     ((path, headers, body),) = got
     assert path == "/hook/s3cret"
-    assert body == MESSAGE.to_dict()
+    assert body == {**MESSAGE.to_dict(), "text": "job gbt – ä failed: no data"}
     assert headers["Idempotency-Key"] == "cis490-dddddddddddd-event-41"
 
 
@@ -73,12 +75,28 @@ def test_ntfy_gets_title_text_and_priority_in_any_alphabet(tmp_path):
     assert headers["Authorization"] == "Bearer tk_1"
 
 
-@pytest.mark.parametrize(("status", "words"), [(404, "answered 404: no such |"), (500, "answered 500"), (302, "302")])
-def test_a_refusal_is_said_without_the_address_and_no_redirect_is_followed(tmp_path, status, words):
+def test_no_word_of_a_message_is_markup_in_a_chat(tmp_path):
+    hostile = "<!channel> [sign in](https://e) @here <https://e|fleet> & more"
+    told = message([NOTICE._replace(sentence=hostile)], "d" * 32)
+    with hooked() as (port, got):
+        url = written(tmp_path, f"http://127.0.0.1:{port}/")
+        send(NotifyChannel(name="ops", kind=ChannelKind.WEBHOOK, url=url), told)
+    ((_, _, body),) = got
+    assert not any(markup in body["text"] for markup in ("<", ">", "](", "@here", "& "))
+    assert html.unescape(body["text"]).replace("\u200b", "") == hostile
+    assert body["notices"][0]["sentence"] == hostile, "for programs, as it is"
+
+
+@pytest.mark.parametrize("kind", [ChannelKind.WEBHOOK, ChannelKind.NTFY])
+@pytest.mark.parametrize(
+    ("status", "words"), [(404, "404 (Not Found)"), (500, "answered 500"), (302, "302"), (799, "")]
+)
+def test_a_refusal_is_said_without_the_address_and_no_redirect_is_followed(tmp_path, status, words, kind):
+    """Its server repeats the address, the topic and the token."""
     with hooked(status) as (port, got):
-        url = written(tmp_path, f"http://127.0.0.1:{port}/s3cret")
+        url, token = written(tmp_path, f"http://127.0.0.1:{port}/s3cret"), written(tmp_path, "tk_s3cret", "token")
         with pytest.raises(SendError) as caught:
-            send(NotifyChannel(name="ops", kind=ChannelKind.WEBHOOK, url=url), MESSAGE)
+            send(NotifyChannel(name="ops", kind=kind, url=url, token=token), MESSAGE)
     assert words in str(caught.value)
     assert "s3cret" not in str(caught.value)
     assert len(got) == 1
@@ -116,10 +134,16 @@ class Mail(socketserver.StreamRequestHandler):
     def handle(self):
         say: Callable[[str], Any] = lambda line: self.wfile.write(f"{line}\r\n".encode())  # noqa: E731
         say("220 here")
+        shown = ""
         while line := self.rfile.readline().decode().strip():
             verb = line.upper()
-            if verb.startswith("RCPT"):
-                say("550 no such box" if self.server.refuse in line else "250 fine")  # type: ignore[attr-defined]
+            if verb.startswith("EHLO"):
+                say("250-here\r\n250 AUTH PLAIN")
+            elif verb.startswith("AUTH"):
+                shown = base64.b64decode(line.split()[2]).decode()
+                say(f"{self.server.login} {shown!r}")  # type: ignore[attr-defined]
+            elif verb.startswith("RCPT"):
+                say(f"550 no such box, {shown!r}" if self.server.refuse in line else "250 fine")  # type: ignore[attr-defined]
             elif verb == "DATA":
                 say("354 go on")
                 data = b"".join(iter(self.rfile.readline, b".\r\n"))
@@ -132,15 +156,21 @@ class Mail(socketserver.StreamRequestHandler):
                 say("250 fine")
 
 
+@contextmanager
+def mailing(refuse: str = "nobody", login: int = 235, **how: Any) -> Iterator[tuple[NotifyChannel, Any]]:
+    """A mail server, and the channel that leads there."""
+    server = socketserver.TCPServer(("127.0.0.1", 0), Mail)
+    server.got, server.refuse, server.login = [], refuse, login  # type: ignore[attr-defined]
+    with serving(server) as port:
+        yield NotifyChannel(
+            name="mail", kind=ChannelKind.EMAIL, host="127.0.0.1", port=port, security=Security.NONE,
+            sender="fleet@example.org", to=("ada@example.org", "bob@example.org"), **how,
+        ), server  # fmt: skip
+
+
 @pytest.mark.parametrize(("refuse", "words"), [("nobody", None), ("bob", "refused bob@example.org"), ("@", "no such")])
 def test_a_mail_has_its_key_and_says_who_was_refused(refuse, words):
-    server = socketserver.TCPServer(("127.0.0.1", 0), Mail)
-    server.got, server.refuse = [], refuse  # type: ignore[attr-defined]
-    with serving(server) as port:
-        channel = NotifyChannel(
-            name="mail", kind=ChannelKind.EMAIL, host="127.0.0.1", port=port, security=Security.NONE,
-            sender="fleet@example.org", to=("ada@example.org", "bob@example.org"),
-        )  # fmt: skip
+    with mailing(refuse) as (channel, server):
         if words is None:
             send(channel, MESSAGE)
         else:
@@ -148,10 +178,28 @@ def test_a_mail_has_its_key_and_says_who_was_refused(refuse, words):
                 send(channel, MESSAGE)
     if refuse == "@":
         return
-    (letter,) = server.got  # type: ignore[attr-defined]
+    (letter,) = server.got
     assert letter["Message-ID"] == "<cis490-dddddddddddd-event-41@example.org>"
     assert letter["To"] == "ada@example.org, bob@example.org"
     assert letter.get_payload(decode=True).decode().strip() == NOTICE.sentence
+
+
+@pytest.mark.parametrize(
+    ("login", "password", "words"),
+    [
+        (235, "s3cret", "SMTPRecipientsRefused 550"),
+        (535, "s3cret", "does not take this user and password"),
+        (235, "é", "UnicodeEncodeError;"),
+    ],
+)
+def test_a_mail_server_that_repeats_the_password_is_not_quoted(tmp_path, login, password, words):
+    with (
+        mailing("@", login, user="ada", password=written(tmp_path, password)) as (channel, _),
+        pytest.raises(SendError, match=words) as caught,
+    ):
+        send(channel, MESSAGE)
+    assert password not in str(caught.value)
+    assert "xe9" not in str(caught.value)
 
 
 def test_a_mail_server_that_is_not_there_is_one_sentence():

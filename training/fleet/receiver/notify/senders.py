@@ -1,9 +1,11 @@
 """Send a message over a channel: webhook, ntfy, e-mail, command. No wait for the other side is longer than
-``TIMEOUT_S``. A failure raises :class:`SendError` with one sentence, which never holds a secret."""
+``TIMEOUT_S``. A failure raises :class:`SendError` with one sentence, which never holds a secret. So it repeats no words
+of a server that was shown one: the server may repeat the secret."""
 
 from __future__ import annotations
 
 import contextlib
+import html
 import json
 import os
 import smtplib
@@ -11,18 +13,16 @@ import ssl
 import subprocess
 import sys
 import tempfile
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Callable, Mapping
 from email.message import EmailMessage
-from http.client import HTTPException
 from typing import Any
 
 from training.fleet.manifest.channels import ChannelKind, NoticeKind, NotifyChannel, Secret, Security
 from training.fleet.service.notify.rules import Message
 from training.fleet.service.notify.secret import SendError, read_secret
 from training.printable import one_line
+from training.web import PostError, post
 
 if sys.platform == "win32":
     from training.fleet.process import windows as system
@@ -30,7 +30,6 @@ else:
     from training.fleet.process import posix as system
 
 TIMEOUT_S = 20.0
-ANSWER_BYTES_MAX = 4096
 ERROR_BYTES_MAX = 4096
 _URGENT = {NoticeKind.FAILURE, NoticeKind.QUARANTINE, NoticeKind.DISK, NoticeKind.INCIDENT}
 
@@ -43,16 +42,16 @@ def send(channel: NotifyChannel, message: Message) -> None:
 # -- over HTTP --------------------------------------------------------------------------------------------------
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A handler that follows no redirect, because the address is a secret and a redirect leads elsewhere."""
-
-    def redirect_request(self, *_: object) -> None:
-        return None
-
-
 def _webhook(channel: NotifyChannel, message: Message) -> None:
+    """Post the message; chats show its ``text``, in which no words of a job or host may become markup."""
     assert channel.url is not None
-    _post(_address(channel.url), message.to_dict(), {"Idempotency-Key": message.key})
+    body = {**message.to_dict(), "text": _plain(message.text)}
+    _post(channel.url, _address(channel.url), body, {"Idempotency-Key": message.key})
+
+
+def _plain(text: str) -> str:
+    """Return a text that Slack and Mattermost show as it is: without mentions, and without links under other words."""
+    return html.escape(text, quote=False).replace("@", "@\u200b").replace("](", "]\u200b(")
 
 
 def _ntfy(channel: NotifyChannel, message: Message) -> None:
@@ -66,7 +65,7 @@ def _ntfy(channel: NotifyChannel, message: Message) -> None:
     urgent = any(notice.kind in _URGENT for notice in message.notices)
     body = {"topic": topic, "title": message.title, "message": message.text, "priority": 4 if urgent else 3}
     token = {} if channel.token is None else {"Authorization": f"Bearer {read_secret(channel.token)}"}
-    _post(server, body, {"Idempotency-Key": message.key, **token})
+    _post(channel.url, server, body, {"Idempotency-Key": message.key, **token})
 
 
 def _address(secret: Secret) -> str:
@@ -78,23 +77,12 @@ def _address(secret: Secret) -> str:
     raise SendError(f"{secret} must hold an address that begins with https:// or http://")
 
 
-def _post(address: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> None:
-    data = json.dumps(body).encode()
+def _post(place: Secret, address: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> None:
+    """Post JSON to an address that was read from ``place``."""
     try:
-        request = urllib.request.Request(  # noqa: S310 - _address lets only http and https through
-            address, data, {"Content-Type": "application/json", "User-Agent": "cis490-receiver", **headers}
-        )
-        opener = urllib.request.build_opener(_NoRedirect)
-        with opener.open(request, timeout=TIMEOUT_S) as answer:
-            answer.read(ANSWER_BYTES_MAX)
-    except urllib.error.HTTPError as error:
-        with error:
-            said = one_line(error.read(ANSWER_BYTES_MAX).decode(errors="replace"), 120)
-        raise SendError(f"the other side answered {error.code}: {said or 'without a word'}") from None
-    except urllib.error.URLError as error:
-        raise SendError(f"the other side cannot be reached: {one_line(error.reason, 120)}") from None
-    except (OSError, HTTPException, ValueError) as error:
-        raise SendError(f"the other side cannot be reached: {type(error).__name__}") from None
+        post(address, body, {"User-Agent": "cis490-receiver", **headers}, TIMEOUT_S)
+    except PostError as error:
+        raise SendError(f"the other side {error}; to see its words, try the address in {place} by hand") from None
 
 
 # -- by mail ----------------------------------------------------------------------------------------------------
@@ -117,14 +105,22 @@ def _email(channel: NotifyChannel, message: Message) -> None:
             refused = server.send_message(letter)
     except smtplib.SMTPAuthenticationError:
         raise SendError(f"{channel.host} does not take this user and password") from None
-    except smtplib.SMTPRecipientsRefused as error:
-        said = next(iter(error.recipients.values()))[1]
-        words = one_line(said.decode(errors="replace"), 120)
-        raise SendError(f"{channel.host} refused every recipient: {words}") from None
     except (smtplib.SMTPException, OSError, ValueError) as error:
-        raise SendError(f"{channel.host} did not take the mail: {one_line(error, 150)}") from None
+        raise SendError(f"{channel.host} did not take the mail: {_said(error, shown=password is not None)}") from None
     if refused:
         raise SendError(f"{channel.host} refused {', '.join(map(one_line, refused))}; the others have the mail")
+
+
+def _said(error: Exception, *, shown: bool) -> str:
+    """Return a failure's words; of a server that was ``shown`` the password, only the kind and the number of the
+    refusal."""
+    code, words = getattr(error, "smtp_code", ""), one_line(error, 150)
+    if isinstance(error, smtplib.SMTPRecipientsRefused):
+        code, said = next(iter(error.recipients.values()))
+        words = f"every recipient was refused: {one_line(said.decode(errors='replace'), 120)}"
+    if shown and isinstance(error, (smtplib.SMTPException, ValueError)):
+        return f"{f'{type(error).__name__} {code}'.strip()}; its words may hold the password and are not shown"
+    return words
 
 
 def _connected(channel: NotifyChannel) -> smtplib.SMTP:

@@ -6,9 +6,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from training.files import only_line_of
 from training.fleet.manifest.channels import NotifyChannel, Secret
-
-SECRET_BYTES_MAX = 4096
 
 
 class SendError(Exception):
@@ -33,15 +32,7 @@ def read_secret(secret: Secret, environment: Mapping[str, str] = os.environ) -> 
             raise SendError(f"{secret} is not set in the receiver's environment; set it and restart the receiver")
     else:
         try:
-            with Path(str(secret.file)).open("rb") as stream:
-                raw = stream.read(SECRET_BYTES_MAX + 1)
-            text = raw.decode()
-        except OSError as error:
-            raise SendError(
-                f"{secret} cannot be read ({error.strerror}); the receiver's user must be able to"
-            ) from None
-        except UnicodeDecodeError:
-            raise SendError(f"{secret} is no text; write one line into it") from None
-        if len(raw) > SECRET_BYTES_MAX or not text.strip() or len(text.strip().splitlines()) > 1:
-            raise SendError(f"{secret} must hold one line of at most {SECRET_BYTES_MAX} bytes")
+            return only_line_of(Path(str(secret.file)))
+        except ValueError as error:
+            raise SendError(str(error)) from None
     return text.strip()

@@ -1,0 +1,49 @@
+"""Send HTTP requests that may hold a secret, with the standard library: to the server that is named, and to no other.
+
+An error of :func:`post` repeats no words of the server, because these may hold the address or a token.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Mapping
+from http.client import HTTPException, HTTPResponse, responses
+from typing import Any
+from urllib.error import HTTPError, URLError
+
+from training.printable import one_line
+
+ANSWER_BYTES_MAX = 4096
+
+
+class PostError(Exception):
+    """The end of a sentence that begins with the server: it refused a request, or cannot be reached."""
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A handler that follows no redirect, because another server would get the address and the token."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+def opened(request: urllib.request.Request, timeout_s: float) -> HTTPResponse:
+    """Send ``request`` and return the answer. Raises as ``urlopen`` does, and HTTPError for a redirect, too."""
+    answer: HTTPResponse = urllib.request.build_opener(_NoRedirect).open(request, timeout=timeout_s)
+    return answer
+
+
+def post(address: str, body: Mapping[str, Any], headers: Mapping[str, str], timeout_s: float) -> None:
+    """Post ``body`` as JSON to an address of http or https. Raises PostError."""
+    data, said = json.dumps(body).encode(), {"Content-Type": "application/json", **headers}
+    try:
+        with opened(urllib.request.Request(address, data, said), timeout_s) as answer:  # noqa: S310 - see above
+            answer.read(ANSWER_BYTES_MAX)
+    except HTTPError as error:
+        error.close()
+        raise PostError(f"answered {error.code} ({responses.get(error.code, 'no usual status')})") from None
+    except URLError as error:
+        raise PostError(f"cannot be reached: {one_line(error.reason, 120)}") from None
+    except (OSError, HTTPException, ValueError) as error:
+        raise PostError(f"cannot be reached: {type(error).__name__}") from None
