@@ -12,6 +12,7 @@ import json
 import pkgutil
 import shutil
 import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -26,7 +27,7 @@ from training.data import ingest
 from training.data.channels import CHANNELS
 from training.data.errors import DataError
 from training.data.ingest import recorders
-from training.data.ingest.recorders import pcp
+from training.data.ingest.recorders import pcp, prometheus_http
 from training.data.ingest.recorders.perfmon import read_perfmon
 from training.data.ingest.recorders.prometheus import STEPS_A_QUERY, RangeQuery, read_file, read_server
 from training.data.ingest.recorders.prometheus_http import fetcher, without_password
@@ -415,11 +416,19 @@ class Server(BaseHTTPRequestHandler):
 
     def do_GET(self):
         status = int(self.path.split("/")[1])
+        self.server.shown = self.headers["Authorization"]
         body = b'{"status":"error","error":"parse error"}' if status == 400 else b"<html>"
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body) + (50 if status == 200 else 0)))
+        if status == 422:
+            body = b'{"error":"what is %s?"}' % self.headers["Authorization"].encode()
+        self.send_response(status, self.headers["Authorization"] if status == 418 else None)
+        self.send_header("Location", f"http://127.0.0.1:{getattr(self.server, 'elsewhere', 1)}/200")
+        if status != 203:
+            self.send_header("Content-Length", str(len(body) + (50 if status == 200 else 0)))
         self.end_headers()
         self.wfile.write(body)
+        with suppress(OSError):  # the client hangs up
+            while status == 203:
+                self.wfile.write(b" " * 10_000)
 
     def log_message(self, *_):
         pass
@@ -440,13 +449,32 @@ def test_servers_that_refuse_break_off_or_are_away_are_named_without_their_passw
     assert not (tmp_path / "out").exists()
 
 
+def test_a_token_is_shown_to_its_server_alone_and_no_answer_is_read_without_end(monkeypatch):
+    monkeypatch.setattr(prometheus_http, "ANSWER_BYTES_MAX", 100_000)
+    elsewhere, named = HTTPServer(("127.0.0.1", 0), Server), HTTPServer(("127.0.0.1", 0), Server)
+    elsewhere.shown, said = None, {}
+    with serving(elsewhere) as other, serving(named) as port:
+        named.elsewhere = other
+        for status in (302, 203, 418, 422):
+            with pytest.raises(DataError) as caught:
+                fetcher("the server", "Bearer s3cret")(f"http://127.0.0.1:{port}/{status}")
+            said[status] = str(caught.value)
+    assert (named.shown, elsewhere.shown) == ("Bearer s3cret", None)
+    assert "answers 302 Found where a Prometheus has its HTTP API" in said[302]
+    assert "more than 0 MiB" in said[203]
+    assert not any("s3cret" in each for each in said.values())
+
+
 def test_a_name_and_a_password_or_a_token_become_a_header(monkeypatch):
     assert without_password("https://me:a%40b@pi/prom") == ("https://pi/prom", "Basic bWU6YUBi")
     monkeypatch.setenv("PROMETHEUS_TOKEN", "abc")
     assert without_password("http://pi:9090") == ("http://pi:9090", "Bearer abc")
-    for wrong in ("ftp://pi", "http://"):
-        with pytest.raises(DataError, match="is no address"):
+    monkeypatch.setenv("PROMETHEUS_TOKEN", "me:a@b\n")  # others can read a command line
+    assert without_password("http://pi:9090") == ("http://pi:9090", "Basic bWU6YUBi")
+    for wrong in ("ftp://me:secret@pi", "http://me:secret@", "http://me:secret@[pi"):
+        with pytest.raises(DataError, match="is no address") as caught:
             without_password(wrong)
+        assert "secret" not in str(caught.value)
     assert callable(fetcher("http://pi", None))
 
 

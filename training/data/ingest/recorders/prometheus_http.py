@@ -7,13 +7,16 @@ import os
 from collections.abc import Callable
 from urllib.error import HTTPError, URLError
 from urllib.parse import unquote, urlsplit, urlunsplit
-from urllib.request import Request, urlopen
+from urllib.request import Request
 
 from training.data.errors import DataError
+from training.web import opened
 
 TIMEOUT_S = 60.0
 TOKEN = "PROMETHEUS_TOKEN"  # noqa: S105 - the name of an environment variable
 SAID_MAX = 200  # characters of a server's reason
+REFUSAL_BYTES_MAX = 64 * 1024
+ANSWER_BYTES_MAX = 256 * 1024**2  # of 2,000 steps; a host of 256 processors has 100 MB
 
 
 def is_address(text: str) -> bool:
@@ -23,19 +26,22 @@ def is_address(text: str) -> bool:
 def without_password(url: str) -> tuple[str, str | None]:
     """Return the address without its user name and password, and the header for authorization (None without one).
 
-    The header contains these, or else the token in the environment variable ``PROMETHEUS_TOKEN``. Raises DataError for
-    another address than one of http or https.
+    The header contains these, or else the token, or ``NAME:PASSWORD``, in the environment variable
+    ``PROMETHEUS_TOKEN``. Raises DataError for another address than one of http or https.
     """
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise DataError(f"{url} is no address of a Prometheus: it begins with http:// or https://.")
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # of brackets that hold no address
+        parts = urlsplit("")
     netloc = parts.netloc.rpartition("@")[2]
-    header = None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise DataError(f"{netloc!r} is no address of a Prometheus: it begins with http:// or https://, and a host.")
+    shown = os.environ.get(TOKEN, "").strip()
     if parts.username is not None:
-        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        header = "Basic " + base64.b64encode(pair.encode()).decode()
-    elif os.environ.get(TOKEN):
-        header = f"Bearer {os.environ[TOKEN]}"
+        shown = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    header = f"Bearer {shown}" if shown else None
+    if ":" in shown:  # a token has none
+        header = "Basic " + base64.b64encode(shown.encode()).decode()
     return urlunsplit((parts.scheme, netloc, parts.path, "", "")), header
 
 
@@ -46,15 +52,15 @@ def fetcher(base: str, header: str | None) -> Callable[[str], bytes]:
     def fetch(url: str) -> bytes:
         request = Request(url, headers={"Accept": "application/json"} | ({"Authorization": header} if header else {}))  # noqa: S310 - http or https
         try:
-            with urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310
-                body: bytes = answer.read()
-                return body
+            with opened(request, TIMEOUT_S) as answer:
+                return _body(base, answer)
         except HTTPError as error:
-            raise _refused(base, error) from None
+            raise _refused(base, error, header) from None
         except (http.client.IncompleteRead, ConnectionError) as error:
             raise DataError(f"The Prometheus at {base} broke off in the middle ({error}): ask it again.") from None
-        except (URLError, TimeoutError, http.client.HTTPException) as error:
-            why = getattr(error, "reason", error) or "it says nothing"
+        except (URLError, TimeoutError, http.client.HTTPException, ValueError) as error:
+            # Others' words may repeat the password, and those of a ValueError are of the header.
+            why = error.reason if isinstance(error, URLError) else type(error).__name__
             raise DataError(
                 f"No Prometheus answers at {base} ({why}): is it running, and is this its address?"
             ) from None
@@ -62,17 +68,32 @@ def fetcher(base: str, header: str | None) -> Callable[[str], bytes]:
     return fetch
 
 
-def _refused(base: str, error: HTTPError) -> DataError:
+def _body(base: str, answer: http.client.HTTPResponse) -> bytes:
+    """Read an answer whole; raises DataError for one beyond the limit, without reading on, and IncompleteRead."""
+    body = answer.read(ANSWER_BYTES_MAX + 1)
+    if len(body) > ANSWER_BYTES_MAX:
+        raise DataError(
+            f"The Prometheus at {base} answers with more than {ANSWER_BYTES_MAX // 1024**2} MiB: ask for fewer hosts "
+            "with --match, or for fewer series with --query."
+        )
+    if answer.length:  # bytes that it announced, and did not send
+        raise http.client.IncompleteRead(body, answer.length)
+    return body
+
+
+def _refused(base: str, error: HTTPError, header: str | None) -> DataError:
     if error.code in (401, 403):
         return DataError(
-            f"The Prometheus at {base} asks for a password: write https://NAME:PASSWORD@… as its address, or put a "
-            f"token into the environment variable {TOKEN}."
+            f"The Prometheus at {base} asks for a password: put its token, or NAME:PASSWORD, into the environment "
+            f"variable {TOKEN}."
         )
     try:
-        said = str(json.loads(error.read())["error"])[:SAID_MAX]
+        said = str(json.loads(error.read(REFUSAL_BYTES_MAX))["error"])[:SAID_MAX]
     except (ValueError, KeyError, TypeError, OSError, http.client.HTTPException):
         return DataError(
-            f"{base} answers {error.code} {error.reason} where a Prometheus has its HTTP API: name the address under "
-            "which it serves /api/v1."
+            f"{base} answers {error.code} {http.client.responses.get(error.code, '')} where a Prometheus has its HTTP "
+            "API: name the address under which it serves /api/v1."
         )
+    if header is not None and header.partition(" ")[2] in said:
+        said = "its reason repeats the password"
     return DataError(f"The Prometheus at {base} refuses a query: {said}.")
