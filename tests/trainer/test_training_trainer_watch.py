@@ -425,7 +425,14 @@ def test_models_that_cannot_watch_are_refused(world):
 def test_the_program_refuses_with_a_sentence_and_keeps_its_state_for_each_host(world, tmp_path, capsys, monkeypatch):
     common = [str(world.checkpoint), "--host", "h0", "--reference", str(world.references)]
     assert program.main([*common, "--for", "0"]) == Exit.BAD_ARGUMENTS
-    assert program.main([*common, "--webhook", "ftp://x"]) == Exit.BAD_ARGUMENTS
+    (tmp_path / "hook").write_text("ftp://s3cret\n")  # others can read a command line
+    for flags in (["--webhook", "ftp://s3cret"], ["--webhook-file", str(tmp_path / "hook")]):
+        assert program.main([*common, *flags]) == Exit.BAD_ARGUMENTS
+        said = capsys.readouterr().err
+        assert "an address that begins with https://" in said
+        assert "s3cret" not in said
+    assert program.main([*common, "--webhook-file", str(tmp_path / "none")]) == Exit.BAD_ARGUMENTS
+    assert "none cannot be read" in capsys.readouterr().err
     assert program.main([*common[:3], "--view", "machine"]) == Exit.BAD_DATA
     assert program.main([*common, "--view", "machine", "--exec", "/nope/x"]) == Exit.BAD_ARGUMENTS
     with monkeypatch.context() as patched:
@@ -829,7 +836,7 @@ def test_the_unit_starts_what_the_program_understands():
     settings = {
         "${CIS490_WATCH_MODEL}": "/models/gbt_realistic.ckpt.json",
         "${CIS490_WATCH_REFERENCE}": "/reference",
-        "$CIS490_WATCH_FLAGS": "--webhook https://hooks.example/a --receiver-url https://pi --tls-dir /x --threads 2",
+        "$CIS490_WATCH_FLAGS": "--webhook-file /run/credentials/w --receiver-url https://pi --tls-dir /x --threads 2",
     }
     for name, value in settings.items():
         start = start.replace(name, value)

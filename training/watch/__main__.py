@@ -66,7 +66,14 @@ def _parser() -> argparse.ArgumentParser:
     add("--for", dest="for_s", type=float, default=None, metavar="SECONDS", help="end after so many seconds")
     add("--json", action="store_true", help="print JSON lines")
     add("--exec", dest="command", help="command to start for each incident, which is its input as JSON")
-    add("--webhook", metavar="URL", help="address to which each incident is posted as JSON")
+    webhook = parser.add_mutually_exclusive_group()
+    webhook.add_argument(
+        "--webhook-file", type=Path, metavar="FILE",
+        help="file with one line, the address to which each incident is posted as JSON",
+    )  # fmt: skip
+    webhook.add_argument(
+        "--webhook", metavar="URL", help="the address itself, which every user of this machine can then read"
+    )
     add("--receiver-url", metavar="URL", help="the fleet's receiver, which gets each incident")
     add("--tls-dir", metavar="DIR", help="certificate of this host for the receiver (default: join's)")
     add(

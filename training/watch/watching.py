@@ -16,6 +16,7 @@ from typing import Any, TextIO
 
 from training.clock import Clock, SystemClock
 from training.data.values import Floats
+from training.files import only_line_of
 from training.locking import LockedError, exclusive
 from training.trainer.changes import ToldChange, Values
 from training.trainer.checkpoint import read, schema_of
@@ -76,7 +77,8 @@ def prepare(names: argparse.Namespace, held: contextlib.ExitStack) -> tuple[Host
     schema = schema_of(model.checkpoint)
     try:
         hooks = [calls.command_hook(names.command)] if names.command else []
-        hooks += [calls.webhook(names.webhook)] if names.webhook else []
+        address = only_line_of(names.webhook_file) if names.webhook_file else names.webhook
+        hooks += [calls.webhook(address)] if address else []
         hooks += [calls.fleet_hook(names.receiver_url, names.host, names.tls_dir)] if names.receiver_url else []
         collector = choose_collector(names.view)
     except (ValueError, RecordError) as error:
