@@ -183,10 +183,10 @@ def _given_back(seen: Observation, job_id: str) -> bool:
     if before is None or seen.call.name not in ("fail", "heartbeat"):
         return False
     spared = (after.trainer_failures, after.host_losses)
-    pardoned = [e for e in seen.events if e.job_id == job_id]
-    if before._replace(trainer_failures=spared[0], host_losses=spared[1]) == after:
-        return not pardoned and spared < (before.trainer_failures, before.host_losses)
-    return [e.transition for e in pardoned] == ["pardon"]
+    moves = [e.transition for e in seen.events if e.job_id == job_id]
+    if not moves and before._replace(trainer_failures=spared[0], host_losses=spared[1]) == after:
+        return spared < (before.trainer_failures, before.host_losses)
+    return moves == ["pardon"]
 
 
 class CompletedForGood(Checker):
@@ -254,13 +254,19 @@ class BudgetsHold(Checker):
 
     def _job(self, job: Facts) -> None:
         ends = self.witness.rows(
-            "SELECT end_reason, exit_code, pardoned FROM attempts WHERE job_id = ? AND generation = ? ORDER BY attempt",
+            "SELECT host, end_reason, exit_code, lived_s, pardoned FROM attempts "
+            "WHERE job_id = ? AND generation = ? ORDER BY attempt",
             job.job_id,
             job.generation,
         )
-        grants = len(ends)
-        ends = [(reason, code) for reason, code, pardoned in ends if not pardoned]
-        reasons = Counter(reason for reason, _ in ends)
+        grants, refused, refusing = len(ends), False, set[str]()
+        for host, reason, code, lived_s, pardoned in ends:
+            if reason == "trainer_failed" and code in (2, 65):
+                refused = not pardoned
+                refusing.add(host)
+            elif (lived_s or 0.0) >= self.policy.odd_death_s:
+                refused = False  # it can be trained
+        reasons = Counter(reason for _, reason, _, _, pardoned in ends if not pardoned)
         failures = reasons["trainer_failed"]
         losses = reasons["host_lost"] + reasons["upload_failed"] + reasons["spawn_failed"]
         name = job.job_id[:8]
@@ -272,14 +278,15 @@ class BudgetsHold(Checker):
             failures >= policy.max_attempts
             or losses >= policy.max_host_losses
             or grants >= policy.max_grants
-            or any(reason == "trainer_failed" and code in (2, 65) for reason, code in ends)
+            or refused
         )
         if job.status == "failed":
             hopeless = (job.ended_by or "").startswith(("suspect_job", "out_of_memory"))
             self.demand(spent or hopeless, f"{name} failed before a budget was used up")
             self.demand(job.ended_by is not None, f"{name} failed and nothing says of what")
         if job.status == "pending":
-            self.demand(not spent, f"{name} waits although a budget is used up")
+            self.demand(bool(job.ended_by) == spent, f"{name} waits: {job.ended_by}, though it is over: {spent}")
+            self.demand(not refused or len(refusing) == 1, f"{name} waits though {refusing} refused it")
 
 
 class CancelHolds(Checker):

@@ -185,9 +185,7 @@ class GrantsFit(Checker):
         spec = other.wants()
         declared = self.declared(request.host_id)
         graces = self.policy.prefer_cuda_grace_s + self.policy.host_priority_grace_s
-        free = other.claimable_at + graces <= now and (
-            other.avoid_host != request.host_id or (other.avoid_until or 0.0) <= now
-        )
+        free = other.claimable_at + graces <= now and other.avoided(now) != request.host_id
         fits = misfit(spec, request.host_id, request.capability, declared) is None
         if self.scenario.scheduling is Scheduling.SOONEST:  # by a schedule that may not know of this job yet
             known = self.witness.receiver.queue.ahead.is_up_to_date
@@ -197,7 +195,7 @@ class GrantsFit(Checker):
                 and misfit(spec, request.host_id, self._last.get(request.host_id, request.capability), declared) is None
             )
             fits = fits and known and not self._another_can(spec, request.host_id, seen)
-            free = free and (not other.avoid_host or (other.avoid_until or 0.0) <= now)  # or it waits for a second try
+            free = free and not other.avoided(now)  # or it waits for a second try
         self.demand(not (free and fits), f"job {other.job_id[:8]} of higher priority was passed over")
 
 

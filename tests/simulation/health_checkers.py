@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simulation.faults import Fault
-from simulation.grant_checkers import misfit, offered
+from simulation.grant_checkers import LifeSigns, misfit, offered
 from simulation.illness import has
 from simulation.memory import at_best
-from simulation.witness import Checker, Event, Observation
+from simulation.witness import Checker, Event, Observation, Witness
 from training.fleet.worker.state import events as t
 
 if TYPE_CHECKING:
@@ -25,14 +26,19 @@ class Death(NamedTuple):
     job: str
     generation: int
     reason: str
+    refused: bool = False  # by exit code 2 or 65, and no other host has said so
 
 
 class SickHostsAreTakenOut(Checker):
     """A host on which different jobs die at once, one after the other, is taken out and gets nothing until it is
-    released; none of these deaths counts, and no other does not. One that says it is well again is let in at once."""
+    released; none of these deaths counts, and no other does not. One that says it is well again is let in at once, and
+    so is one of which other hosts said what it had said."""
 
     def prepare(self) -> None:
         self._row: dict[str, list[Death]] = {}  # by host
+        self._kept: dict[str, list[Death]] = {}  # of hosts that are taken out
+        self._granted: dict[str, float] = {}  # claim → when
+        self._steps = 0
         self._believed: set[tuple[str, int]] = set()  # jobs and generations that were pardoned
         self._pardoned: set[str] = set()
 
@@ -41,6 +47,7 @@ class SickHostsAreTakenOut(Checker):
             return
         for event in seen.events:
             if event.transition == "claim":
+                self._granted[seen.after.jobs[event.job_id].claim_id or ""] = seen.at
                 self.demand(event.host not in seen.after.out, f"{event.host} was given work although it is taken out")
         if any(event.transition in ("complete", "adopt") for event in seen.events):
             self._row.pop(seen.call.message.host_id, None)
@@ -48,6 +55,11 @@ class SickHostsAreTakenOut(Checker):
             self._failed(seen)
         elif seen.call.name == "claim":
             self._asked(seen)
+        for host in seen.before.out.keys() - seen.after.out.keys():
+            self._kept.pop(host, None)
+
+    def stepped(self, seconds: float) -> None:
+        self._steps += 1
 
     def _asked(self, seen: Observation) -> None:
         host, well = seen.call.message.host_id, seen.call.message.capability.get("healthy", True)
@@ -60,15 +72,24 @@ class SickHostsAreTakenOut(Checker):
         live, host = seen.before.live.get(message.claim_id), message.host_id
         if live is None:
             return
-        death = Death(live.claim_id, live.job_id, live.generation, message.reason)
+        refused = message.reason == "trainer_failed" and message.exit_code in (2, 65)
+        waits = refused and seen.after.jobs[live.job_id].status == "pending"
+        death = Death(live.claim_id, live.job_id, live.generation, message.reason, refused)
+        if refused and not waits:
+            self._agreed(seen, death)
         known = (message.record or {}).get("train_s") is not None
         if not known and message.reason in ("interrupted", "worker_shutdown"):
             return  # it never began
         if not known and message.reason != "spawn_failed":
             self._believe(host)  # its worker began anew meanwhile: the receiver guesses how long it ran
+            if seen.after.out.get(host) == "deaths":
+                self._kept[host] = self._row.pop(host)
             return
-        if not self._at_once(message):
-            if self._ran_long(message):
+        lived_s = self._lived_s(death.claim, message, seen.at)
+        failed = message.reason == "trainer_failed" and message.out_of_memory is None and not refused
+        odd = failed or message.reason == "spawn_failed"
+        if not waits and (not odd or lived_s >= self.policy.odd_death_s):
+            if lived_s >= self.policy.odd_death_s:
                 self._row.pop(host, None)
             return
         if host in seen.before.out:
@@ -80,7 +101,8 @@ class SickHostsAreTakenOut(Checker):
         if self._speaks_against_host(row):
             found = seen.after.out.get(host) == "deaths"
             self.demand(found, f"{host} is sick and was not taken out")
-            self._forgiven(self._row.pop(host))
+            self._kept[host] = self._row.pop(host)
+            self._forgiven(self._kept[host])
         else:
             self.demand(host not in seen.after.out, f"{host} was taken out for nothing")
 
@@ -89,7 +111,8 @@ class SickHostsAreTakenOut(Checker):
         self._row[host] = [
             Death(*row)
             for row in self.witness.rows(
-                "SELECT a.claim_id, a.job_id, a.generation, a.end_reason FROM deaths AS d "
+                "SELECT a.claim_id, a.job_id, a.generation, a.end_reason, coalesce(a.exit_code, 0) IN (2, 65) "
+                "FROM deaths AS d "
                 "JOIN attempts AS a ON a.job_id = d.job_id AND a.attempt = d.attempt "
                 "WHERE d.host = ? ORDER BY d.seq",
                 host,
@@ -103,21 +126,34 @@ class SickHostsAreTakenOut(Checker):
             self._pardoned.add(claim)
             self._believed.add((job_id, generation))
 
-    def _at_once(self, message: Any) -> bool:
-        failed = message.reason == "trainer_failed" and message.out_of_memory is None
-        failed = failed and message.exit_code not in (2, 65)  # the plan's or the data's fault
-        odd = failed or message.reason == "spawn_failed"
-        return odd and not self._ran_long(message)
+    def _lived_s(self, claim: str, message: Any, at: float) -> float:
+        """Return how long the receiver takes a trainer to have run: no longer than it said, nor than it had the job."""
+        ((lived_s,),) = self.witness.rows("SELECT lived_s FROM attempts WHERE claim_id = ?", claim)
+        said_s = (message.record or {}).get("train_s", 0.0)  # without, it could not be started
+        most_s = min(said_s, at - self._granted.get(claim, 0.0) + 1.0)
+        self.demand(self._steps > 0 or not isinstance(said_s, float) or lived_s <= most_s, f"{claim[:8]} ran {lived_s}")
+        return float(lived_s or 0.0)
 
-    def _ran_long(self, message: Any) -> bool:
-        train_s = (message.record or {}).get("train_s", 0.0)  # without, it could not be started
-        return bool(train_s >= self.policy.odd_death_s)
+    def _agreed(self, seen: Observation, death: Death) -> None:
+        """Demand that what two hosts said of a job speaks against neither."""
+        asking = "SELECT host FROM attempts WHERE job_id = ? AND generation = ? AND end_reason = 'trainer_failed' "
+        hosts = {row[0] for row in self.witness.rows(asking + "AND exit_code IN (2, 65)", death.job, death.generation)}
+        if len(hosts) < 2:
+            return
+        for row in (*self._row.values(), *self._kept.values()):
+            row[:] = [each for each in row if not (each.refused and each.job == death.job)]
+        for host in hosts:
+            if seen.before.out.get(host) == "deaths":
+                stays = self._speaks_against_host(self._kept.get(host, []), set())
+                self.demand((host in seen.after.out) == stays, f"{host} is out: {not stays}, and should be {stays}")
+                self.world.tally["hosts let in again by what others said"] += not stays
 
-    def _speaks_against_host(self, row: list[Death]) -> bool:
+    def _speaks_against_host(self, row: list[Death], believed: set[tuple[str, int]] | None = None) -> bool:
+        believed = self._believed if believed is None else believed
         enough = self.policy.odd_deaths
         if not enough:
             return False
-        jobs = {death.job for death in row if (death.job, death.generation) not in self._believed}
+        jobs = {death.job for death in row if (death.job, death.generation) not in believed}
         unstarted = [death.reason for death in row[-enough:]] == ["spawn_failed"] * enough
         return unstarted or len(jobs) >= enough
 
@@ -131,6 +167,67 @@ class SickHostsAreTakenOut(Checker):
         found = {row[0] for row in self.witness.rows(asking)}  # of the others: see CopiesAreTold
         self.demand(found <= self._pardoned, "an attempt was pardoned that its job has to pay for")
         self.demand(self._pardoned <= found, "a job pays for what a sick host did")
+
+
+class OneHostAloneFailsNothing(Checker):
+    """What one host alone says or uses up fails a job only when no other that fits was heard for long, or none took the
+    job in time; meanwhile that host does not get it."""
+
+    def prepare(self) -> None:
+        self._signs = LifeSigns()
+        self._steps = 0
+
+    def stepped(self, seconds: float) -> None:
+        self._steps += 1
+
+    def lost(self, seen: Observation) -> None:
+        self._signs.see(seen)
+
+    def see(self, seen: Observation) -> None:
+        self._signs.see(seen)
+        for event in seen.events:
+            if event.transition == "claim" and (before := seen.before.jobs[event.job_id]).ended_by:
+                self.demand(before.avoid_host != event.host or before.status != "pending", f"{event.host} got it again")
+                self.world.tally["jobs that a second host tried"] += 1
+            elif event.transition == "exhaust":
+                self._failed(seen, event)
+
+    def _failed(self, seen: Observation, event: Event) -> None:
+        job = seen.after.jobs[event.job_id]
+        ended_by = job.ended_by or ""
+        if job.status != "failed":
+            return  # it was given back in the same call
+        ends = self.witness.rows(
+            "SELECT host, end_reason, exit_code, pardoned, ended_at FROM attempts WHERE job_id = ? AND generation = ?",
+            job.job_id,
+            job.generation,
+        )
+        if ended_by.startswith("trainer: exit"):
+            hosts = {host for host, reason, code, _, _ in ends if reason == "trainer_failed" and code in (2, 65)}
+        elif ended_by.startswith("trainer: failed"):
+            hosts = {host for host, reason, _, pardoned, _ in ends if reason == "trainer_failed" and not pardoned}
+        elif ended_by.startswith("infrastructure"):
+            hosts = {host for host, *_ in ends}
+        else:
+            return
+        if len(hosts) > 1:
+            return
+        if event.source == "pending" and ended_by.startswith("trainer: exit"):
+            asked_s = self.witness.receiver.clock.now() - max(ended_at for *_, ended_at in ends)
+            enough = asked_s >= self.policy.second_opinion_s - 1.0 or self._steps
+            self.demand(bool(enough), f"{event.job_id[:8]} was failed after others were asked for {asked_s:.0f} s")
+            self.world.tally["jobs that no second host tried"] += 1
+            return
+        others = [
+            host
+            for host, capability in known_capabilities(self.witness).items()
+            if host not in hosts | seen.before.out.keys() | seen.after.out.keys()
+            and seen.at - self._signs.heard.get(host, -math.inf) < self.policy.second_opinion_s / 2
+            and misfit(job.wants(), host, capability, self.declared(host)) is None
+        ]
+        self.demand(
+            not others, f"{event.job_id[:8]} was failed by {hosts} alone, and {others} might try it: {ended_by}"
+        )
 
 
 class SuspectsAreTrue(Checker):
@@ -191,7 +288,7 @@ class MoreMemoryOrNone(Checker):
         live = seen.before.live.get(message.claim_id)
         if live is None or message.out_of_memory is None:
             return
-        hosts = self._hosts()
+        hosts = known_capabilities(self.witness)
         gib = has(_KINDS[message.out_of_memory], offered(hosts[live.host], self.declared(live.host)))
         self._lacked.setdefault(live.job_id, []).append((message.out_of_memory, gib))
         after = seen.after.jobs[live.job_id]
@@ -211,9 +308,11 @@ class MoreMemoryOrNone(Checker):
             self.demand(not known, f"{known} have more memory, and the job was failed")
         self.demand(bool(larger) or after.status == "failed", "nobody has more, and the job waits")
 
-    def _hosts(self) -> dict[str, dict[str, Any]]:
-        rows = self.witness.rows("SELECT host, capability FROM hosts")
-        found = {host: at_best(json.loads(capability)) for host, capability in rows}
-        # One whose first claim was undone by a full disk has no row yet, and is known all the same.
-        service = self.witness.receiver.service
-        return {known.name: at_best(known.capability) for known in service.known_hosts()} | found
+
+def known_capabilities(witness: Witness) -> dict[str, dict[str, Any]]:
+    """Return what each known host has, with all its memory free."""
+    found = {
+        host: at_best(json.loads(capability)) for host, capability in witness.rows("SELECT host, capability FROM hosts")
+    }
+    # One whose first claim was undone by a full disk has no row yet, and is known all the same.
+    return {known.name: at_best(known.capability) for known in witness.receiver.service.known_hosts()} | found

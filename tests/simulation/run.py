@@ -74,9 +74,9 @@ PROMISES: tuple[type[Checker], ...] = (
     c.AcknowledgedIsDurable, s.LeasesAreTrue, c.ProgressNeverBack, g.OneInstallation, CopiesAreTold, OnlyTheWorseGo,
     w.OneTrainerAtATime, w.NoMoreThanSlots, w.CompanyIsNoWant, r.StartsInRoom, w.ToldToStop, w.LeavesInTime,
     w.FinishedIsDelivered, w.AsksTheSameAgain, w.OnlyTheGranterIsBelieved, w.LogsAreWhole, w.HungTrainersAreStopped,
-    h.SickHostsAreTakenOut, h.SuspectsAreTrue, h.MoreMemoryOrNone, NobodyElsesFolder, o.RestingGetsNothing,
-    o.OwnersComeFirst, o.PausedCountsForNobody, o.NoInhibitorIsLeft, o.WokenForAReason, a.OneFetchAtATime,
-    a.DataInUseStays,
+    h.SickHostsAreTakenOut, h.OneHostAloneFailsNothing, h.SuspectsAreTrue, h.MoreMemoryOrNone, NobodyElsesFolder,
+    o.RestingGetsNothing, o.OwnersComeFirst, o.PausedCountsForNobody, o.NoInhibitorIsLeft, o.WokenForAReason,
+    a.OneFetchAtATime, a.DataInUseStays,
 )  # fmt: skip
 OF_MOVES = m.ResumesItsOwn, m.StepsAreCountedOnce, m.MixedIsMarked, m.LittleWorkIsLost, m.NothingIsLeft
 
@@ -165,6 +165,7 @@ class Simulation:
         policy, scenario = self.scenario.policy, self.scenario
         work = slowest(scenario.seed) * sum(1.2 * work_s for work_s in scenario.work_s.values())
         pause = policy.backoff_max_s + policy.retry_elsewhere_grace_s + policy.prefer_cuda_grace_s
+        pause += policy.second_opinion_s
         tries = policy.max_attempts + 4  # some of them on a host that is taken out for it
         if has_slots(scenario.seed):  # on each host once beside others, which costs nothing
             tries += len(scenario.machines)

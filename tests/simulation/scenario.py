@@ -89,6 +89,8 @@ class Scenario:
     def draw(cls, seed: int) -> Scenario:
         chance = random.Random(f"{seed}/scenario")
         policy = _policy(chance, SLOW_PACE if seed >= SLOW_FROM else 1.0)
+        opinion_s = policy.stale_after_s * random.Random(f"{seed}/opinion").choice([0.0, 0.5, 2.0, 10.0])
+        policy = replace(policy, second_opinion_s=opinion_s)
         if moves.is_moving(seed):
             policy = replace(policy, state_every_s=moves.every_s(seed, policy.stale_after_s))
         machines = [_machine(chance, number) for number in range(chance.randint(2, 5))]

@@ -49,13 +49,12 @@ class ScheduleChecker(Checker):
     def might_have(self, facts: Facts, seen: Observation, request: Any) -> bool:
         """Return True when nothing stands between a job and the host that asks: no back-off, no grace, no gate."""
         now = self.witness.receiver.clock.now()
-        avoided = facts.avoid_host and (facts.avoid_until or 0.0) > now  # it may wait for a second try there
         spec = facts.wants()
         prefers = self.policy.prefer_cuda_grace_s if spec.get("prefer_cuda") else 0.0
         return (
             facts.status == "pending"
             and not facts.held_by
-            and not avoided
+            and not facts.avoided(now)  # it may wait for a second try there
             and facts.claimable_at + prefers + self.policy.host_priority_grace_s <= now
             and misfit(spec, request.host_id, request.capability, self.declared(request.host_id)) is None
             and facts.edition <= self.witness.rows("SELECT edition FROM plan_in_force")[0][0]

@@ -53,6 +53,10 @@ class Facts(NamedTuple):
     class_id: int
     edition: int
 
+    def avoided(self, now: float) -> str:
+        """Return the host that must leave it to others at this time."""
+        return self.avoid_host if self.ended_by or (self.avoid_until or 0.0) > now else ""
+
     def wants(self) -> dict[str, Any]:
         """Return what the job asks for, and what was learned of its memory."""
         spec: dict[str, Any] = json.loads(self.spec)

@@ -369,7 +369,7 @@ def test_a_pardon_leaves_nothing_to_wait_for(queue, clock):
         "UPDATE jobs SET status = 'failed', claimable_at = 9e9, avoid_host = 'pi', avoid_until = 9e9, error = 'e',"
         " ended_by = 'e', finished_at = 5"
     )
-    queue.db.run("pardon_job", job_id="id-one", now=clock.now())
+    queue.db.run("pardon_job", job_id="id-one", now=clock.now(), avoid_host="", avoid_until=None, ended_by=None)
     row = queue.db.one("job", job_id="id-one")
     kept = ("claimable_at", "avoid_host", "avoid_until", "error", "ended_by", "finished_at")
     assert [row[name] for name in kept] == [clock.now(), "", None, None, None, None]
@@ -848,7 +848,7 @@ def test_what_is_asked_for_one_row_reads_one(queue):
     """However long the queue is, or the audit."""
     queue.sync_from_manifest([a_job(name) for name in "abc"])
     class_id = queue.db.all("pending_classes")[0]["class_id"]
-    heads = queue.db.all("head", class_id=class_id, avoid_host="", below=99)
+    heads = queue.db.all("head", class_id=class_id, avoid_host="", below=99, host="pi")
     for seq in (1, 2, 3):
         row = {"before": None, "after": None, "digest": "", "who": "x", "act": "x", "subject": "x"}
         queue.db.run("add_audit", seq=seq, at=0.0, **row)

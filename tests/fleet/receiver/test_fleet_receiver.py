@@ -164,7 +164,6 @@ def test_many_at_once_get_different_jobs(tmp_path):
             client = receiver.client(host)
             while grant := client.claim(a_capability()):
                 got.append(grant.name)
-                client.fail(grant.job_id, error="done", exit_code=2)
 
         threads = [threading.Thread(target=work, args=(f"host-{n}",)) for n in range(8)]
         for thread in threads:

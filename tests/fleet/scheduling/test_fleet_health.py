@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +33,7 @@ from training.fleet.scheduling.policy import LOSS_BUDGET, TRAINER_BUDGET, Policy
 from training.fleet.scheduling.quarantine import Death, Weight, assess, sick, suspect_job
 from training.fleet.wire.attempts import ClaimReply
 from training.fleet.wire.constants import ProblemType, Refusal
+from training.printable import clock_time
 
 R = EndReason
 POLICY = Policy()
@@ -61,7 +62,7 @@ NOW = 5_000.0
     ],
 )
 def test_what_an_end_says_of_its_host(reason, lived_s, memory, weight):
-    assert assess(reason, lived_s, memory, POLICY) is weight
+    assert assess(an_attempt(end_reason=reason, lived_s=lived_s, out_of_memory=memory), POLICY) is weight
 
 
 def a_death(job: str, reason: EndReason = R.TRAINER_FAILED, *, before: bool = False) -> Death:
@@ -113,7 +114,7 @@ def test_a_pardon_gives_back_what_was_paid_and_no_more(died, other_failures, oth
         ended_by="trainer: exit code 65 (bad data) is never retried",
     )
     last = attempts[-1] if last_died else an_attempt(claim_id="other", attempt=99)
-    given_back = quarantine.refund(job, attempts, last, POLICY)
+    given_back = quarantine.refund(job, attempts, [replace(each, pardoned=True) for each in [*attempts, last]], POLICY)
     assert (given_back.trainer_failures, given_back.host_losses) == (other_failures, other_losses)
     used_up = other_failures >= POLICY.max_attempts or other_losses >= POLICY.max_host_losses
     assert given_back.waits == (last_died and not used_up)
@@ -124,9 +125,9 @@ def test_a_job_whose_budget_is_given_back_waits_again_though_it_failed_elsewhere
     died = [an_attempt(end_reason=R.TRAINER_FAILED)]
     elsewhere = an_attempt(claim_id="other", attempt=3, end_reason=R.TRAINER_FAILED)
     job = a_row(JobStatus.FAILED, trainer_failures=3, ended_by=f"{budget} 3 of 3 times")
-    assert quarantine.refund(job, died, elsewhere, POLICY).waits
+    assert quarantine.refund(job, died, [elsewhere], POLICY).waits
     granted = a_row(JobStatus.FAILED, trainer_failures=3, grants=200, ended_by=f"{budget} 3 of 3")
-    assert not quarantine.refund(granted, died, elsewhere, POLICY).waits, "max_grants stands"
+    assert not quarantine.refund(granted, died, [elsewhere], POLICY).waits, "max_grants stands"
 
 
 def a_loss(host: str, *, crashed: bool = True, lived_s: float | None = 10.0, **facts: Any) -> Any:
@@ -199,8 +200,10 @@ def test_a_job_that_no_known_host_can_hold_says_so():
 class Fleet(Receiver):
     """A receiver's service with named jobs and hosts that ask one after the other."""
 
-    def __init__(self, *jobs: str, path: Path | str = ":memory:", **policy: Any) -> None:
+    def __init__(self, *jobs: str, path: Path | str = ":memory:", hosts: Sequence[str] = (), **policy: Any) -> None:
         super().__init__(path=path, policy=Policy(**policy))
+        for host in hosts:
+            assert self.ask(host).job_id is None, "they are known before there are jobs"
         self.plan(*(a_job(name, seed=n) for n, name in enumerate(jobs or ("one", "two", "three", "four"))))
 
     def ask(self, host: str = "pi", **fields: Any) -> ClaimReply:
@@ -216,10 +219,11 @@ class Fleet(Receiver):
         self.queue.quarantines.assess(self.queue.settle(job, attempt, reason))
         return claim
 
-    def die(self, host: str = "pi", **fields: Any) -> str:
-        """The host takes a job, which fails there at once; returns its name."""
+    def die(self, host: str = "pi", after_s: float = 0.0, **fields: Any) -> str:
+        """The host takes a job, which fails there, by default at once; returns its name."""
         reply = self.ask(host)
         assert reply.job_id is not None, reply.reason
+        self.clock.advance(after_s)
         self.service.fail(reply.job_id, a_failure(reply.claim_id, host_id=host, **fields))
         return reply.job_id.removeprefix("id-")
 
@@ -324,7 +328,7 @@ def test_what_works_between_breaks_the_row():
 def test_a_run_that_lasted_breaks_the_row_by_the_workers_own_word(fleet):
     fleet.die()
     fleet.die()
-    fleet.die(record={"train_s": 61.0})
+    fleet.die(after_s=62.0, record={"train_s": 61.0})
     fleet.die()
     assert fleet.out() == {}
 
@@ -484,6 +488,132 @@ def test_everybody_who_looks_is_told(fleet):
     assert all("release pi" in (job.obstacle or "") for job in views.jobs().jobs)
 
 
+# ── what one host alone says ────────────────────────────────────────────────────────────────
+
+
+def test_a_refusal_fails_a_job_when_a_second_host_refuses_it_too():
+    for exit_code in (2, 65):
+        fleet = Fleet("one", hosts=["desk", "laptop"])
+        begun = fleet.clock.now()
+        fleet.die("desk", exit_code=exit_code, error="no column `label`")
+        until = clock_time(begun + 3600, begun)
+        asked = f"refused by desk with exit {exit_code}; laptop is asked until {until}: no column `label`"
+        (view,) = fleet.views.jobs().jobs
+        assert (view.status, view.note, view.ended_by) == ("pending", asked, None)
+        explained = fleet.views.explain("id-one")
+        assert explained.summary == asked
+        assert [each.wait_s for each in explained.hosts] == [3600.0, None]
+        assert "another host goes first" in (fleet.ask("desk").reason or "")
+        assert fleet.die("laptop", exit_code=exit_code) == "one"
+        job = fleet.job()
+        assert (job.status, job.trainer_failures) == (JobStatus.FAILED, 2)
+        assert f"exit code {exit_code}" in (job.ended_by or "")
+        assert fleet.queue.db.all("deaths", host="desk") == fleet.queue.db.all("deaths", host="laptop") == []
+        fleet.close()
+
+
+def test_a_refusal_is_final_when_no_other_host_takes_the_job_in_time():
+    with closing(Fleet("one", hosts=["desk", "laptop"])) as fleet:
+        fleet.watch(700)  # the receiver looked on for a lease
+        fleet.die("desk", exit_code=65, error="no data")
+        fleet.watch(3590)
+        assert (fleet.status(), fleet.ask("desk").job_id) == ("pending", None)
+        fleet.watch(20)
+        job = fleet.job()
+        assert (job.status, job.error, job.avoid_host) == ("failed", "no data", None)
+        assert job.ended_by == "trainer: exit code 65 (bad data) is never retried"
+
+
+@pytest.mark.parametrize("why", ["silent", "quarantined", "does not fit"])
+def test_a_host_that_cannot_take_the_job_is_not_asked(why):
+    with closing(Fleet(hosts=["laptop"])) as fleet:
+        if why == "quarantined":
+            fleet.fall_sick("laptop")
+        if why == "does not fit":
+            fleet.plan(*(a_job(name, denied_hosts=["laptop"]) for name in ("one", "two", "three", "four")))
+        fleet.clock.advance(3601 if why == "silent" else 60)
+        died = [fleet.die("desk", exit_code=65) for _ in range(4)]
+        assert [fleet.status(name) for name in died] == ["failed"] * 4
+        assert "desk" not in fleet.out()
+
+
+def test_a_host_that_says_of_each_job_that_it_is_broken_is_taken_out_and_none_fails():
+    for lie in ({"exit_code": 2}, {"exit_code": 65}, {"exit_code": 1, "record": {"train_s": 500.0}}):
+        fleet = Fleet(hosts=["good", "bad"], max_attempts=1)
+        fleet.fall_sick("bad", **lie)
+        assert {fleet.status(name) for name in ("one", "two", "three", "four")} == {"pending"}
+        assert max(each.lived_s or 0.0 for each in fleet.queue.attempts.of_job("id-one")) == 0.0
+        fleet.service.release("bad", "operator eve")
+        assert fleet.queue.db.all("deaths", host="bad") == []
+        assert fleet.die("good", exit_code=65) in ("one", "two", "three")
+        fleet.close()
+
+
+def test_a_mistake_of_the_plan_quarantines_no_host():
+    """Ten jobs that no data fit; three honest hosts that ask in turn, or each as long as it may."""
+    hosts, names = ("desk", "laptop", "pi"), [f"job-{n}" for n in range(10)]
+    for at_a_time in (1, 10):
+        fleet = Fleet(*names, hosts=hosts)
+        for host in 30 * hosts:
+            for reply in (fleet.ask(host) for _ in range(at_a_time)):
+                if reply.job_id is not None:
+                    fleet.service.fail(reply.job_id, a_failure(reply.claim_id, host_id=host, exit_code=65))
+        assert [fleet.status(name) for name in names] == ["failed"] * 10
+        assert fleet.out() == {}
+        (ever,) = fleet.queue._conn.execute("SELECT count(*) FROM quarantines").fetchone()
+        assert ever == 0 or at_a_time > 1
+        fleet.close()
+
+
+def test_a_second_host_that_hands_the_job_back_is_asked_again_until_it_has_trained_it():
+    with closing(Fleet("one", hosts=["desk", "laptop"])) as fleet:
+        fleet.die("desk", exit_code=65, error="no data")
+        fleet.die("laptop", reason="worker_shutdown", error="its owner came", record={"train_s": 0.0})
+        assert fleet.ask("desk").job_id is None
+        assert "laptop is asked" in (fleet.views.jobs().jobs[0].note or "")
+        lost = fleet.lose("laptop")
+        assert fleet.ask("desk").job_id is None
+        fleet.beat(lost)
+        assert (fleet.status(), fleet.job().ended_by) == ("running", None)
+        fleet.clock.advance(61)
+        fleet.fail(lost, reason="worker_shutdown", record={"train_s": 61.0})
+        assert fleet.die("desk", exit_code=65) == "one", "it can be trained, so that this host may try again"
+        assert fleet.status() == "pending"
+
+
+@pytest.mark.parametrize(
+    ("end", "budget"),
+    [
+        ({"exit_code": 1}, "max_attempts"),
+        ({"reason": "upload_failed", "exit_code": None}, "max_host_losses"),
+        ({"reason": "worker_shutdown", "exit_code": None}, "max_grants"),
+    ],
+)
+def test_a_budget_that_one_host_used_up_alone_fails_nothing_while_another_is_there(end, budget):
+    with closing(Fleet("one", hosts=["desk", "laptop"], **{budget: 2})) as fleet:
+        fleet.watch(700)
+        for _ in range(2):
+            fleet.clock.advance(200)
+            fleet.die("desk", **end)
+        assert fleet.status() == "pending"
+        (view,) = fleet.views.jobs().jobs
+        assert f"({budget}) on desk alone; laptop is asked: it broke" in (view.note or "")
+        for _ in range(2):
+            fleet.service.host_registry.heard("laptop", fleet.clock.now())
+            fleet.watch(3000)
+            assert (fleet.status(), fleet.ask("desk").job_id) == ("pending", None)
+        fleet.die("laptop", **end)
+        assert budget in (fleet.job().ended_by or "")
+
+
+def test_a_budget_that_one_host_used_up_fails_the_job_when_the_others_are_gone():
+    with closing(Fleet("one", hosts=["desk", "laptop"], max_attempts=1)) as fleet:
+        fleet.die("desk")
+        assert fleet.status() == "pending"
+        fleet.watch(4300)
+        assert fleet.status() == "failed"
+
+
 # ── jobs that crash hosts ───────────────────────────────────────────────────────────────────
 
 
@@ -582,7 +712,7 @@ def test_a_run_interrupted_within_moments_waits_a_moment_that_doubles(single):
         pauses.append(single.job("one").claimable_at - single.clock.now())
         single.clock.advance(60)
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
-    single.die(reason="interrupted", record={"train_s": 5.0})
+    single.die(after_s=5.0, reason="interrupted", record={"train_s": 5.0})
     assert single.job("one").claimable_at == single.clock.now(), "it ran; the next begins anew"
     single.die(reason="interrupted", record={"train_s": 1.0})
     assert single.job("one").claimable_at == single.clock.now() + 1

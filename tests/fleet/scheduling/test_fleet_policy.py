@@ -161,8 +161,9 @@ def test_rank_is_priority_then_age_then_the_order_of_the_manifest():
 # ── what an end means ───────────────────────────────────────────────────────────────────────
 
 
-def settled(reason: EndReason, *, exit_code: int | None = None, **facts: object):
-    return settle(a_row(**facts), reason, exit_code=exit_code, host="pi", now=NOW, policy=POLICY)
+def settled(reason: EndReason, *, exit_code: int | None = None, before=(), others=lambda _: False, **facts: object):
+    ended = an_attempt(end_reason=reason, exit_code=exit_code)
+    return settle(a_row(**facts), ended, now=NOW, policy=POLICY, before=before, others=others)
 
 
 def test_a_failure_backs_off_and_prefers_another_host():
@@ -229,6 +230,37 @@ def test_even_planned_hand_backs_reach_an_end():
 
 
 @given(
+    reason=st.sampled_from([EndReason.TRAINER_FAILED, EndReason.HOST_LOST, EndReason.WORKER_SHUTDOWN]),
+    exit_code=st.sampled_from([1, 2, 65]),
+    before=st.lists(
+        st.tuples(
+            st.sampled_from(["pi", "desk", "laptop"]),
+            st.sampled_from([EndReason.TRAINER_FAILED, EndReason.HOST_LOST, EndReason.WORKER_SHUTDOWN]),
+            st.sampled_from([1, 65]),
+            st.sampled_from([1.0, 99.0]),
+        ),
+        max_size=4,
+    ),
+    others=st.sets(st.sampled_from(["pi", "desk", "laptop"])),
+)
+def test_no_host_ends_a_job_alone_while_another_may_try_it(reason, exit_code, before, others):
+    ends = [
+        an_attempt(host=host, end_reason=end, exit_code=code, lived_s=lived_s) for host, end, code, lived_s in before
+    ]
+    failures = sum(end is EndReason.TRAINER_FAILED for _, end, _, _ in before)
+    after = settled(reason, exit_code=exit_code, before=ends, others=others.__contains__, trainer_failures=failures)
+    failed = [each.host for each in [*ends, an_attempt(end_reason=reason)] if each.end_reason == "trainer_failed"]
+    if after.status is JobStatus.FAILED:
+        assert len({*failed}) > 1 or not {*failed} & others
+    elif after.ended_by is not None:
+        assert after.avoid_host in others
+        assert after.avoid_until == NOW + POLICY.second_opinion_s
+    else:
+        assert after.trainer_failures < POLICY.max_attempts
+        assert reason is not EndReason.TRAINER_FAILED or exit_code == 1
+
+
+@given(
     reason=st.sampled_from([r for r in EndReason if r is not EndReason.COMPLETED]),
     failures=st.integers(0, 4),
     losses=st.integers(0, 25),
@@ -244,7 +276,8 @@ def test_budgets_are_split_and_every_settlement_is_whole(reason, failures, losse
     assert after.claimable_at >= NOW
     assert (after.avoid_host is None) == (after.avoid_until is None)
     if after.ended_by is not None and grants < POLICY.max_grants:
-        assert after.ended_by.startswith(fault.value), "the error names whose budget ended it"
+        spent = after.trainer_failures >= 3 or exit_code in (2, 65), after.host_losses >= 20
+        assert spent[after.ended_by.startswith("infrastructure")], "the error names whose budget ended it"
 
 
 @given(st.integers(1, 10_000))

@@ -145,6 +145,19 @@ def test_a_job_that_came_after_a_schedule_is_kept_for_its_host_too():
         assert ask(fleet, "pi").job_id is None
 
 
+def test_a_job_that_comes_right_after_a_schedule_is_not_given_to_whoever_asks_first():
+    with closing(unlike(a_job("one"), desktop=10.0, pi=500.0)) as fleet:
+        ahead, told = fleet.queue.ahead, fleet.queue.ahead.kinds.predictions
+        ahead.make_beside(fleet.queue.db, fleet.service.learned(fleet.queue.db))
+        ahead.kinds.predictions = told
+        make(fleet)
+        assert ask(fleet, "desktop").job_id == "id-one"
+        fleet.plan(a_job("one"), a_job("two"))
+        assert ask(fleet, "pi").reason == BEING_MADE
+        make(fleet)
+        assert "desktop will have two done" in (ask(fleet, "pi").reason or "")
+
+
 def test_of_jobs_that_are_alike_the_one_of_higher_priority_goes_first():
     with closing(unlike(a_job("low", priority=1), a_job("high", priority=2), desktop=10.0, pi=10.0)) as fleet:
         assert ask(fleet, "pi").job_id == "id-high"

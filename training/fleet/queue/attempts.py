@@ -62,6 +62,10 @@ class Attempts:
     def of_job(self, job_id: str) -> list[Attempt]:
         return [attempt_of(row) for row in self._db.all("attempts_of_job", job_id=job_id)]
 
+    def of_generation(self, job: Job) -> list[Attempt]:
+        """Return the attempts of a job since it was requeued last."""
+        return [each for each in self.of_job(job.job_id) if each.generation == job.generation]
+
     def live_on(self, host: str) -> list[Attempt]:
         return [attempt_of(row) for row in self._db.all("live_attempts_of_host", host=host)]
 

@@ -153,7 +153,7 @@ class _Asking(QueuePart):
     def _first_of_kind(self, kind: str) -> Row | None:
         """Return the row of the oldest pending job of a kind; None if none is left."""
         class_id, priority, gate = place_of(kind)
-        row = self._db.one("head", class_id=class_id, avoid_host=gate, below=priority + 1)
+        row = self._db.one("head", class_id=class_id, avoid_host=gate, below=priority + 1, host=self._host.name)
         return None if row is None or row["priority"] < priority else row
 
     def _head_of_kind(self, take: Take) -> Head | None:
@@ -208,20 +208,22 @@ class _Asking(QueuePart):
         """Return the best job of each closed gate of a class. A gate groups the jobs that avoid the same host for
         now."""
         heads = []
-        for gate, until in self._gates.get(each.class_id, ()):
-            if rules.must_avoid(each.needs, gate, self._host, self._fleet):
-                self._waits.append((until - self._now, "it failed here, another host goes first"))
+        for gate, until, unheard in self._gates.get(each.class_id, ()):
+            avoids = rules.must_avoid(each.needs, gate, self._host, self._fleet)
+            if avoids or (unheard and gate == self._host.name):
+                self._waits.append((max(RETRY_S, until - self._now), "it failed here, another host goes first"))
+            if avoids:
                 continue
             head = self._head(each.class_id, gate, held)
             heads += [] if head is None else [head]
         return heads
 
-    def _closed_gates(self) -> dict[int, list[tuple[str, float]]]:
+    def _closed_gates(self) -> dict[int, list[tuple[str, float, bool]]]:
         """Map each class to the hosts that some of its jobs avoid for now, each with the time when the first such job
-        may return there."""
-        gates: dict[int, list[tuple[str, float]]] = {}
+        may return there, and whether another host must try one before."""
+        gates: dict[int, list[tuple[str, float, bool]]] = {}
         for row in self._db.all("gates", now=self._now):
-            gates.setdefault(row["class_id"], []).append((row["avoid_host"], row["until"]))
+            gates.setdefault(row["class_id"], []).append((row["avoid_host"], row["until"], row["unheard"] > 0))
         return gates
 
     def _head(
@@ -233,7 +235,7 @@ class _Asking(QueuePart):
         Within a priority the oldest job comes first. If that job must wait, all others of its priority must wait, too.
         """
         while True:
-            row = self._db.one("head", class_id=class_id, avoid_host=gate, below=below)
+            row = self._db.one("head", class_id=class_id, avoid_host=gate, below=below, host=self._host.name)
             if row is None or row["priority"] < least:
                 return None
             wait_s = row["claimable_at"] + held.seconds - self._now

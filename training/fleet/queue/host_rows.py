@@ -70,15 +70,16 @@ class HostRows(QueuePart):
         heartbeat is moved beyond the present time. No end of a back-off is moved beyond that of the longest back-off
         that begins now.
         """
-        now = self._clock.now()
-        claimable_max = now + self._policy.backoff_max_s
+        now, policy = self._clock.now(), self._policy
+        claimable_max = now + policy.backoff_max_s
         with self._db.transaction():
             self._db.run(
                 "shift_jobs",
                 step=step_s,
                 now=now,
                 claimable_max=claimable_max,
-                avoid_max=claimable_max + self._policy.retry_elsewhere_grace_s,
+                avoid_max=claimable_max + policy.retry_elsewhere_grace_s,
+                asked_max=now + policy.second_opinion_s,
             )
             self._db.run("shift_hosts", step=step_s, now=now)
 

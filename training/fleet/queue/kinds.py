@@ -45,6 +45,7 @@ class PendingKind:
     since: float  # when the oldest became claimable
     gate: str = OPEN  # the host where they failed …
     gate_s: float = 0.0  # … and for how long the first of them avoids it yet
+    unheard: bool = False  # another host must try one of them first
 
     @property
     def key(self) -> str:
@@ -73,12 +74,15 @@ def kind(
     told: Mapping[str, Prediction],
     places: Places | None = None,
     gate: str = OPEN,
+    *,
+    unheard: bool = False,
 ) -> JobKind:
     """Return a kind of the schedule; ``told`` has the prediction for each host that fits. Durations are the
     predictions' means, not medians."""
     spread = middle(each.spread for each in told.values()) if told else 0.0
     seconds = {host: each.mean for host, each in told.items()}
-    return JobKind(kind_of(of.class_id, priority, gate), count, seconds, priority, spread, places or {})
+    key = kind_of(of.class_id, priority, gate)
+    return JobKind(key, count, seconds, priority, spread, places or {}, unheard)
 
 
 def at_once(needs: Needs, hosts: Iterable[Host]) -> Places:
@@ -181,13 +185,16 @@ class Kinds:
     def waiting(self, now: float) -> Iterator[PendingKind]:
         """Return the kinds of pending jobs, those of a class together; ``now`` decides which jobs still avoid a
         host."""
-        gates = {(row["class_id"], row["avoid_host"]): row["until"] - now for row in self._db.all("gates", now=now)}
+        gates = {
+            (row["class_id"], row["avoid_host"]): (row["avoid_host"], row["until"] - now, row["unheard"] > 0)
+            for row in self._db.all("gates", now=now)
+        }
         found: dict[str, PendingKind] = {}
         for row in self._db.all("waiting_kinds"):
-            gate_s = gates.get((row["class_id"], row["avoid_host"]), 0.0)
-            gate = row["avoid_host"] if gate_s else OPEN  # a gate whose time is over is opened by the next ask
+            # A gate whose time is over is opened by the next ask.
+            gate = gates.get((row["class_id"], row["avoid_host"]), (OPEN, 0.0, False))
             each, count = self._classes.at(row["class_id"]), min(row["n"], COUNTED_MOST)
-            one = PendingKind(each, row["priority"], count, row["since"], gate, gate_s)
+            one = PendingKind(each, row["priority"], count, row["since"], *gate)
             if (same := found.get(one.key)) is not None:
                 one = replace(one, count=count + same.count, since=min(one.since, same.since))
             found[one.key] = one

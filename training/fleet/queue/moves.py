@@ -128,27 +128,39 @@ class JobMoves(QueuePart):
         """End the live attempt without an artifact, change the job as the policy decides, and return the ended attempt.
 
         ``attempt`` has the facts of its end: its exit code, its record, the memory that ran out, and how long it ran.
-        Without the latter, the time since the grant counts. ``hopeless`` says why the job cannot be tried again, even
-        if its budgets are not used up.
+        Of the latter, no more than the time since the grant counts. ``hopeless`` says why the job cannot be tried
+        again, even if its budgets are not used up.
         """
-        lived_s = attempt.lived_s
-        if lived_s is None:
-            lived_s = self._lived_s(job, until_heard=reason is EndReason.HOST_LOST)
+        lived_s = self._lived_s(job, until_heard=reason is EndReason.HOST_LOST)
+        if attempt.lived_s is not None:
+            lived_s = attempt.lived_s if lived_s is None else min(attempt.lived_s, max(0.0, lived_s))
+        told = replace(attempt, error=error, lived_s=lived_s)
         settled = rules.settle(
             job,
-            reason,
-            exit_code=attempt.exit_code,
-            host=attempt.host,
+            replace(told, end_reason=reason),
             now=self._clock.now(),
             policy=policy or self._policy,
-            lived_s=lived_s,
+            before=[each for each in self._attempts.of_generation(job) if each.attempt != attempt.attempt],
+            others=self._others(job.job_id),
             hopeless=hopeless,
         )
         with self._db.transaction():
             self._write_settlement(job, attempt, settled, error)
-            ended = self._attempts.end(replace(attempt, error=error, lived_s=lived_s), reason)
+            ended = self._attempts.end(told, reason)
             self._events.moved(settled.transition, job.job_id, job.status, settled.status, attempt, detail=reason)
         return ended
+
+    def hear_no_more(self) -> None:
+        """Fail the jobs that one host alone would have failed, and that no other host took in time. A budget that one
+        host used up fails no job while another host is there."""
+        now = self._clock.now()
+        for job in map(job_of, self._db.all("opinions_due", now=now)):
+            host, ended_by = job.avoid_host or "", job.ended_by or ""
+            if not ended_by.startswith(rules.REFUSAL) and self._others(job.job_id)(host):
+                self._db.run("ask_longer", job_id=job.job_id, until=now + self._policy.stale_after_s)
+            else:
+                self._db.run("give_up_job", job_id=job.job_id, ended_by=ended_by, now=now)
+                self._events.moved("exhaust", job.job_id, job.status, JobStatus.FAILED, detail=f"only {host} tried it")
 
     def _lived_s(self, job: Job, *, until_heard: bool) -> float | None:
         """Return for how many seconds the live attempt is known to have run; None if that is unknown."""

@@ -17,11 +17,10 @@ from training.fleet.queue.state import QueueState
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.job import TRANSITIONS, Host, JobStatus, Needs
 from training.fleet.scheduling.predictions import Prediction
-from training.fleet.scheduling.schedule import Schedule, Slot, Take, schedule
+from training.fleet.scheduling.schedule import MANY_TIMES, Schedule, Slot, Take, schedule
 from training.fleet.scheduling.schedule_state import Rolling
 from training.printable import clock_time, duration
 
-_MANY = 4.0  # times as long as a second try on the host where a job failed: then no other host gets it meanwhile
 _PAUSE = 20.0  # after a computation, in units of the time that it took, if no job has come
 _LATE_S = 30.0  # for which a host waits for the thread that makes schedules
 _AGAIN_MOST = 50  # waiting hosts for which it is looked if they may take a job that was meant for another
@@ -114,7 +113,7 @@ class Scheduler:
             able, places = fitting[needs]
             told = self._predicted(of, able, asked)
             if told is not None:
-                kinds.append(kind(of.job_class, of.priority, of.count, told, places, of.gate))
+                kinds.append(kind(of.job_class, of.priority, of.count, told, places, of.gate, unheard=of.unheard))
         slots = places_of(hosts, busy, kinds)
         made = schedule(kinds, slots, asked.before, asked.awaited)
         return MadeSchedule(made, self.stopwatch() - begun)
@@ -128,9 +127,9 @@ class Scheduler:
         if of.job_class.needs.prefer_cuda:  # others may go first
             hosts = [host for host in hosts if of.since + _held_s(of, host, asked) <= self._clock.now()]
         told = self.kinds.predictions(of.job_class, (host.name for host in hosts))
-        if of.gate in told and len(told) > 1:
+        if of.gate in told and (of.unheard or len(told) > 1):
             again_s = told.pop(of.gate).mean + of.gate_s
-            if min(each.mean for each in told.values()) > _MANY * again_s:
+            if not of.unheard and min(each.mean for each in told.values()) > MANY_TIMES * again_s:
                 return None
         return told
 

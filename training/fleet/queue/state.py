@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 
 from training.clock import Clock
 from training.crashpoint import crashpoint
@@ -72,11 +74,17 @@ class QueueState:
     def __init__(self, db: Database, clock: Clock, policy: Policy) -> None:
         self.db, self.clock, self.policy = db, clock, policy
         self.events, self.attempts, self.classes = Events(db, clock), Attempts(db, clock), RequirementClasses(db)
+        # Whether another host than the named one may try a job; the service puts one here that knows the hosts.
+        self.others: Callable[[str, str], bool] = lambda _job_id, _host: False
 
 
 class QueuePart:
     """The base of the parts of the queue: rows of one kind, or calls on them."""
 
     def __init__(self, queue: QueueState) -> None:
-        self._db, self._clock, self._policy = queue.db, queue.clock, queue.policy
+        self._state, self._db, self._clock, self._policy = queue, queue.db, queue.clock, queue.policy
         self._events, self._attempts, self._classes = queue.events, queue.attempts, queue.classes
+
+    def _others(self, job_id: str) -> Callable[[str], bool]:
+        """Return the function that decides if another host than the named one may try this job."""
+        return partial(self._state.others, job_id)

@@ -6,9 +6,10 @@ change is lost, and a restart finds all others.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
-from training.certain import certain
 from training.fleet.database.writer import Database
 from training.fleet.queue.rows import known_job
 from training.fleet.queue.state import QueuePart
@@ -39,29 +40,44 @@ class Quarantines(QueuePart):
         if known is None and complaint is not None:
             out[host] = self.put(host, Cause.SELF_TEST, complaint)
         elif known is not None and known.cause is Cause.SELF_TEST and complaint is None:
-            self.release(host, "a healthy report")
+            self._end(host, "a healthy report")
             del out[host]
         return out
 
     def assess(self, attempt: Attempt) -> None:
         """Judge what the end of an attempt shows about its host; quarantine the host if too many attempts died
         there."""
-        ended, lived_s = certain(attempt.end_reason, "an attempt that has ended"), attempt.lived_s or 0.0
-        weight = health.assess(ended, lived_s, attempt.out_of_memory, self._policy, attempt.exit_code)
-        if weight is Weight.WELL:
+        waits = attempt.refused and known_job(self._db, attempt.job_id).status is JobStatus.PENDING
+        weight = health.assess(attempt, self._policy, waits=waits)
+        out = quarantines(self._db).get(attempt.host)
+        if weight is Weight.WELL and (out is None or out.cause is Cause.SELF_TEST):
             self._db.run("forget_deaths", host=attempt.host)
+        if attempt.refused and not waits:
+            self._agreed(attempt)
         if weight is not Weight.AGAINST:
             return
-        if attempt.host in quarantines(self._db):  # it held this one before
+        if out is not None:  # it held this one before
             self._refund([attempt.claim_id])
             return
         self._db.run("add_death", host=attempt.host, **attempt.key)
         deaths, claims = self._deaths(attempt.host)
         reason = health.sick(deaths, self._policy)
         if reason is not None:
-            self._refund(claims)
-            self._db.run("forget_deaths", host=attempt.host)
             self.put(attempt.host, Cause.DEATHS, reason)
+            self._refund(claims)
+
+    def _agreed(self, attempt: Attempt) -> None:
+        """Take back what the refusals of a job speak against its hosts, because two of them refused it; release a host
+        that is in quarantine only for that."""
+        alike = [each for each in self._attempts.of_job(attempt.job_id) if each.refused]
+        hosts = {each.host for each in alike if each.generation == attempt.generation}
+        if len(hosts) < 2:
+            return
+        self._db.run("forget_refusals", job_id=attempt.job_id, attempts=json.dumps([each.attempt for each in alike]))
+        for host, held in quarantines(self._db).items():
+            left = [replace(each, pardoned_before=False) for each in self._deaths(host)[0]]
+            if host in hosts and held.cause is Cause.DEATHS and health.sick(left, self._policy) is None:
+                self.release(host, f"{attempt.host}, which refused the same job")
 
     def put(self, host: str, cause: Cause, reason: str) -> Quarantine:
         """Quarantine this host and return the quarantine; the host gets no jobs from now on."""
@@ -70,7 +86,11 @@ class Quarantines(QueuePart):
         return Quarantine(host, now, cause, reason)
 
     def release(self, host: str, by: str) -> bool:
-        """Release a host from quarantine; return False if it was not in quarantine."""
+        """Release a host from quarantine, and count its deaths from 0; return False if it was not in quarantine."""
+        self._db.run("forget_deaths", host=host)
+        return self._end(host, by)
+
+    def _end(self, host: str, by: str) -> bool:
         return self._db.run("end_quarantine", host=host, ended_by=by, now=self._clock.now()) == 1
 
     def _deaths(self, host: str) -> tuple[list[Death], list[str]]:
@@ -116,13 +136,15 @@ class Quarantines(QueuePart):
                 self._give_back(job, now_counting)
 
     def _give_back(self, job: Job, died: list[Attempt]) -> None:
-        last = max(self._attempts.of_job(job.job_id), key=lambda each: each.attempt)
-        given = health.refund(job, died, last, self._policy)
+        ends = self._attempts.of_generation(job)
+        given = health.refund(job, died, ends, self._policy, self._others(job.job_id))
         self._db.run(
             "give_back", job_id=job.job_id, trainer_failures=given.trainer_failures, host_losses=given.host_losses
         )
         if given.waits and job.status in (JobStatus.PENDING, JobStatus.FAILED):
-            self._db.run("pardon_job", job_id=job.job_id, now=self._clock.now())
+            now, (host, said) = self._clock.now(), given.alone or ("", None)
+            until = now + self._policy.second_opinion_s if host else None
+            self._db.run("pardon_job", job_id=job.job_id, now=now, avoid_host=host, avoid_until=until, ended_by=said)
             self._events.moved("pardon", job.job_id, job.status, JobStatus.PENDING, detail=f"died on {died[0].host}")
 
     def _had_company(self, attempt: Attempt) -> bool:

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from training import strict_json
+from training.contract import FINAL_EXITS
 from training.fleet.scheduling.resources import NOT_KNOWN, Booking, Gpu, Peak, Room
 
 RESERVES = ("reserve_cores", "reserve_ram_gib", "reserve_vram_gib")
@@ -80,8 +81,6 @@ REPORTABLE = frozenset(
 # The reason of a cancel, after the operator's name.
 CANCELLED = "cancelled"
 CANCELLED_AS_REMOVED = "cancelled, because the plan no longer named it"
-
-# Exit codes of a trainer after which trying again cannot help: bad arguments and bad data.
 
 
 @dataclass(frozen=True)
@@ -413,6 +412,11 @@ class Attempt:
         return self.ended_at is None
 
     @property
+    def refused(self) -> bool:
+        """Return True if the trainer said that trying again cannot help: its arguments or its data are wrong."""
+        return self.end_reason is EndReason.TRAINER_FAILED and self.exit_code in FINAL_EXITS
+
+    @property
     def key(self) -> dict[str, Any]:
         """Return the columns that identify the attempt in the database: job id and attempt number."""
         return {"job_id": self.job_id, "attempt": self.attempt}
@@ -441,7 +445,8 @@ class Job:
     finished_at: float | None = None
     artifact_id: str | None = None
     error: str | None = None
-    ended_by: str | None = None  # which budget or rule ended a failed job
+    # the budget or rule that ended a failed job; of a pending one, that ends it unless another host does better
+    ended_by: str | None = None
     avoid_host: str | None = None
     avoid_until: float | None = None
     short_runs: int = 0  # in a row: ended within moments without fault

@@ -9,12 +9,11 @@ when silence may count against a host.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
-from training.contract import FINAL_EXITS
 from training.fleet.scheduling import booking
 from training.fleet.scheduling.booking import most_at_once
 from training.fleet.scheduling.job import AMOUNTS, FAULT_OF, Attempt, EndReason, Fault, Host, Job, JobStatus, Needs
@@ -31,6 +30,7 @@ class Policy:
     prefer_cuda_grace_s: float = 300.0
     host_priority_grace_s: float = 10.0
     retry_elsewhere_grace_s: float = 60.0
+    second_opinion_s: float = 3600.0  # for which other hosts are asked before one host's word alone fails a job
     backoff_s: float = 15.0  # after the first failure, doubled by each further one …
     backoff_max_s: float = 600.0  # … up to this
     max_readoptions: int = 3  # of one attempt
@@ -236,6 +236,7 @@ def rank(priority: int, claimable_at: float, seq: int) -> tuple[int, float, int]
 # The first words of a job's `ended_by` when a budget ended it, which a refund gives back.
 TRAINER_BUDGET = "trainer: failed"
 LOSS_BUDGET = "infrastructure: lost"
+REFUSAL = "trainer: exit code"  # the first words where a trainer said that trying again cannot help
 
 
 # ── ends of attempts ───────────────────────────────────────────────────────────────────────
@@ -256,30 +257,64 @@ class Settlement:
     short_runs: int = 0
 
 
+class OneHostsWord(NamedTuple):
+    """A host, and the sentence that would end a job if no other host could try it."""
+
+    host: str
+    sentence: str
+
+
 def settle(
     job: Job,
-    reason: EndReason,
+    ended: Attempt,
     *,
-    exit_code: int | None,
-    host: str,
     now: float,
     policy: Policy,
-    lived_s: float | None = None,
+    before: Sequence[Attempt] = (),
+    others: Callable[[str], bool] = lambda _host: False,
     hopeless: str | None = None,
 ) -> Settlement:
-    """Decide what happens to ``job`` when its live attempt on ``host`` ended for ``reason``.
+    """Decide what happens to ``job`` when its live attempt ended; ``before`` has the earlier ones of its generation.
 
     The trainer's faults and the infrastructure's faults have separate limits; a planned hand-back counts against
-    neither. ``hopeless`` is a sentence that ends the job regardless of limits
+    neither. What one host alone said or used up ends no job while ``others`` is True for that host: then another host
+    must try it first. ``hopeless`` is a sentence that ends the job regardless of that
     (:mod:`training.fleet.scheduling.quarantine`).
     """
-    fault = FAULT_OF[reason]
+    after = _tried_again(job, ended, now, policy)
+    failures, losses = after.trainer_failures, after.host_losses
+    counted = replace(job, trainer_failures=failures, host_losses=losses)
+    final, alone = verdict(counted, [*before, ended], policy, others)
+    if final is not None or hopeless is not None:
+        return Settlement("exhaust", JobStatus.FAILED, failures, losses, now, ended_by=final or hopeless)
+    if alone is None:
+        return after
+    # It keeps its place, so that the others soon say what they think of it.
+    at = min(job.claimable_at, after.claimable_at) if alone.host == ended.host else after.claimable_at
+    until = now + policy.second_opinion_s
+    return replace(after, claimable_at=at, avoid_host=alone.host, avoid_until=until, ended_by=alone.sentence)
+
+
+def verdict(
+    job: Job, ends: Sequence[Attempt], policy: Policy, others: Callable[[str], bool]
+) -> tuple[str | None, OneHostsWord | None]:
+    """Return the sentence that ends a job after these ends of its attempts, or, if there is none, that of one host
+    alone, which ends the job unless another host tries it."""
+    alone: OneHostsWord | None = None
+    for sentence, hosts in _limits_reached(job, ends, policy):
+        if len(hosts) != 1 or not others(*hosts):
+            return sentence, None
+        alone = alone or OneHostsWord(hosts.pop(), sentence)
+    return None, alone
+
+
+def _tried_again(job: Job, ended: Attempt, now: float, policy: Policy) -> Settlement:
+    """Return what the end of an attempt means for its job while no limit is reached."""
+    assert ended.end_reason is not None
+    reason, fault = ended.end_reason, FAULT_OF[ended.end_reason]
     failures = job.trainer_failures + (fault is Fault.TRAINER)
     losses = job.host_losses + (fault is Fault.INFRASTRUCTURE)
-    ended_by = _end_of_budget(job, fault, failures, losses, exit_code, policy) or hopeless
-    if ended_by is not None:
-        return Settlement("exhaust", JobStatus.FAILED, failures, losses, now, ended_by=ended_by)
-    if reason is EndReason.INTERRUPTED and lived_s is not None and lived_s < policy.short_run_s:
+    if reason is EndReason.INTERRUPTED and ended.lived_s is not None and ended.lived_s < policy.short_run_s:
         runs = job.short_runs + 1
         at = now + _doubled(policy.short_pause_s, runs, policy.short_pause_max_s)
         return Settlement("hand_back", JobStatus.PENDING, failures, losses, at, short_runs=runs)
@@ -288,23 +323,37 @@ def settle(
         return Settlement(transition, JobStatus.PENDING, failures, losses, now)
     # The attempt died on a live host: the next waits, and prefers another host.
     at = now + backoff(failures + losses, policy)
-    transition, avoid_until = "retry" if fault is Fault.TRAINER else "hand_back", at + policy.retry_elsewhere_grace_s
-    return Settlement(transition, JobStatus.PENDING, failures, losses, at, avoid_host=host, avoid_until=avoid_until)
+    transition, until = "retry" if fault is Fault.TRAINER else "hand_back", at + policy.retry_elsewhere_grace_s
+    return Settlement(transition, JobStatus.PENDING, failures, losses, at, avoid_host=ended.host, avoid_until=until)
 
 
-def _end_of_budget(
-    job: Job, fault: Fault, failures: int, losses: int, exit_code: int | None, policy: Policy
-) -> str | None:
-    if fault is Fault.TRAINER and exit_code in FINAL_EXITS:
-        meaning = "bad arguments" if exit_code == 2 else "bad data"
-        return f"trainer: exit code {exit_code} ({meaning}) is never retried"
-    if fault is Fault.TRAINER and failures >= policy.max_attempts:
-        return f"{TRAINER_BUDGET} {failures} of {policy.max_attempts} times (max_attempts)"
-    if fault is Fault.INFRASTRUCTURE and losses >= policy.max_host_losses:
-        return f"{LOSS_BUDGET} {losses} of {policy.max_host_losses} times (max_host_losses)"
+def _limits_reached(job: Job, ends: Sequence[Attempt], policy: Policy) -> Iterator[tuple[str, set[str]]]:
+    """Yield each sentence that ends a job after these ends, with the hosts that said it or used the budget up."""
+    refused, stands = [each for each in ends if each.refused], False
+    for each in ends:
+        if each.refused:
+            stands = not each.pardoned
+        elif (each.lived_s or 0.0) >= policy.odd_death_s:  # it can be trained
+            stands = False
+    if stands:
+        meaning = "bad arguments" if refused[-1].exit_code == 2 else "bad data"
+        sentence = f"{REFUSAL} {refused[-1].exit_code} ({meaning}) is never retried"
+        yield sentence, {each.host for each in refused}
+    most = policy.max_attempts
+    if job.trainer_failures >= most:
+        yield f"{TRAINER_BUDGET} {most} of {most} times (max_attempts)", _at_fault(ends, Fault.TRAINER)
+    most = policy.max_host_losses
+    if job.host_losses >= most:
+        yield f"{LOSS_BUDGET} {most} of {most} times (max_host_losses)", _at_fault(ends, Fault.INFRASTRUCTURE)
     if job.grants >= policy.max_grants:
-        return f"infrastructure: granted {job.grants} times without an end (max_grants)"
-    return None
+        sentence = f"infrastructure: granted {job.grants} times without an end (max_grants)"
+        yield sentence, {each.host for each in ends}
+
+
+def _at_fault(ends: Iterable[Attempt], fault: Fault) -> set[str]:
+    """Return the hosts of the ends that count towards this budget."""
+    counting = (each for each in ends if each.end_reason is not None and not each.pardoned)
+    return {each.host for each in counting if FAULT_OF[each.end_reason] is fault}  # type: ignore[index]
 
 
 def backoff(failures: int, policy: Policy) -> float:
@@ -404,6 +453,10 @@ class SilenceWatch:
     def step_until(self, wall: float, boot: float) -> float:
         """Return by how many seconds the wall clock was set forward (or back: negative) since the last reading."""
         return (wall - self.wall) - (boot - self.boot)
+
+    def watched_for(self, seconds: float, policy: Policy) -> bool:
+        """Return True if the receiver has watched for that long, or for a lease, without a break."""
+        return self.boot >= self.no_sweep_before - max(0.0, policy.stale_after_s - seconds)
 
     @property
     def may_sweep(self) -> bool:

@@ -2,7 +2,8 @@
 stop counting against a job.
 
 A broken host would fail every job, one after the other; a bad job would crash every host. A host is at fault if, in a
-row, three different jobs die there soon after their start, or three trainers cannot be started. A job is at fault if
+row, three different jobs die there soon after their start or are refused by it alone, or three trainers cannot be
+started. A job is at fault if
 two hosts crash in its first minutes. The numbers are settings (:class:`policy.Policy`).
 """
 
@@ -12,9 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from training.contract import FINAL_EXITS
 from training.fleet.scheduling.job import FAULT_OF, Attempt, EndReason, Fault, Host, Job, Needs
-from training.fleet.scheduling.policy import LOSS_BUDGET, TRAINER_BUDGET, Policy, fits_for_good
+from training.fleet.scheduling.policy import LOSS_BUDGET, TRAINER_BUDGET, OneHostsWord, Policy, fits_for_good, verdict
 
 RAM, VRAM = "ram", "vram"  # kinds of memory
 
@@ -77,26 +77,28 @@ class Death:
     pardoned_before: bool  # this job's death was counted once; if it dies again, the job is at fault
 
 
-def assess(
-    reason: EndReason, lived_s: float, out_of_memory: str | None, policy: Policy, exit_code: int | None = None
-) -> Weight:
-    """Decide whether an attempt's end counts for or against its host.
+def assess(attempt: Attempt, policy: Policy, *, waits: bool = False) -> Weight:
+    """Decide whether an attempt's end counts for or against its host; ``waits`` is True if its job is pending again.
 
     A trainer that ran for a while proves that the host works. A trainer that could not be started, or failed at once,
     may be the host's fault: a broken driver, an old checkout. If the trainer says that the arguments or the data are
-    wrong, the plan or the data are at fault, and the job is never tried again. An early end also does not count if
+    wrong, the plan or the data are at fault, and the job is never tried again; but as long as another host must
+    confirm this, it counts against this host. An early end also does not count if
     memory ran out, because that has its own rule. Nor does it count if the worker gave the job back or could not
     deliver. The loss of a host never counts, because the true running time is unknown.
     """
+    reason = attempt.end_reason
     if reason is EndReason.COMPLETED:
         return Weight.WELL
     if reason is EndReason.HOST_LOST:
         return Weight.NOTHING  # its true running time is unknown
-    if lived_s >= policy.odd_death_s:
+    if attempt.refused and waits:
+        return Weight.AGAINST
+    if (attempt.lived_s or 0.0) >= policy.odd_death_s:
         return Weight.WELL
-    if reason is EndReason.TRAINER_FAILED and exit_code in FINAL_EXITS:
+    if attempt.refused:
         return Weight.NOTHING
-    odd = reason in (EndReason.SPAWN_FAILED, EndReason.TRAINER_FAILED) and out_of_memory is None
+    odd = reason in (EndReason.SPAWN_FAILED, EndReason.TRAINER_FAILED) and attempt.out_of_memory is None
     return Weight.AGAINST if odd else Weight.NOTHING
 
 
@@ -111,7 +113,8 @@ def sick(row: Sequence[Death], policy: Policy) -> str | None:
         return f"{enough} trainers in a row could not be started; {last}"
     jobs = {death.job_id for death in row if not death.pardoned_before}
     if len(jobs) >= enough:
-        return f"{len(jobs)} different jobs in a row died within {policy.odd_death_s:.0f} s of their start; {last}"
+        at_once = f"died within {policy.odd_death_s:.0f} s of their start"
+        return f"{len(jobs)} different jobs in a row {at_once}, or were refused here alone; {last}"
     return None
 
 
@@ -122,31 +125,36 @@ def _headline(error: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Refund:
-    """The outcome of a refund: a job's remaining failures and losses, and whether the job may be pending again."""
+    """The outcome of a refund: a job's remaining failures and losses, whether the job may be pending again, and what
+    one host alone says of it then."""
 
     trainer_failures: int
     host_losses: int
     waits: bool
+    alone: OneHostsWord | None = None
 
 
-def refund(job: Job, died: Sequence[Attempt], last: Attempt | None, policy: Policy) -> Refund:
-    """Return the failures and losses of ``job`` without those of the attempts ``died`` (of this generation), and if the
-    job may be pending again. ``last`` is the job's last attempt of all.
+def refund(
+    job: Job,
+    died: Sequence[Attempt],
+    ends: Sequence[Attempt],
+    policy: Policy,
+    others: Callable[[str], bool] = lambda _host: False,
+) -> Refund:
+    """Return the failures and losses of ``job`` without those of the attempts ``died``, and if the job may be pending
+    again. ``ends`` has all attempts of its generation, in which those are pardoned.
 
     A failed job may be pending again unless something else would have failed it as well.
     """
     faults = [FAULT_OF[each.end_reason] for each in died if each.end_reason is not None]
     failures = max(0, job.trainer_failures - faults.count(Fault.TRAINER))
     losses = max(0, job.host_losses - faults.count(Fault.INFRASTRUCTURE))
-    own = last is None or last.claim_id not in {each.claim_id for each in died}
+    own = bool(ends) and ends[-1].claim_id not in {each.claim_id for each in died}
+    own = own and job.avoid_host not in {each.host for each in died}
     by_budget = (job.ended_by or "").startswith((TRAINER_BUDGET, LOSS_BUDGET))
-    over = (
-        failures >= policy.max_attempts
-        or losses >= policy.max_host_losses
-        or job.grants >= policy.max_grants
-        or (own and not by_budget)
-    )
-    return Refund(failures, losses, waits=not over)
+    left = replace(job, trainer_failures=failures, host_losses=losses)
+    final, alone = verdict(left, ends, policy, others)
+    return Refund(failures, losses, waits=final is None and (by_budget or not own), alone=alone)
 
 
 # ── a job that crashes hosts ────────────────────────────────────────────────────────────────

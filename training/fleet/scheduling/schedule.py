@@ -28,6 +28,7 @@ _GUESS = 1.0  # spread of a kind of which hardly anything is known: by a factor 
 _HARDLY_KNOWN, _FAR_BETTER = 0.75, 2.0  # such a spread, and so many times as long as on the best host
 _MARGIN_LEAST = 0.1  # of a job's time here, that stealing must gain
 _SHARING = 0.1  # of a job's time, that each place before its own on the same host costs at least: they share its cores
+MANY_TIMES = 4.0  # as long as on another host: that a host does not do in its place
 _WAIT_LEAST_S = 10.0  # for a better host: by less a wrong duration would give its jobs away
 
 
@@ -42,6 +43,7 @@ class JobKind:
     spread: float = 0.0  # of the logarithm of these durations
     # host → if it trains on the GPUs there, and how many at once; where nothing is said, one on any place
     places: Mapping[str, tuple[bool, int]] = field(default_factory=dict)
+    unheard: bool = False  # one host alone would have failed them: another one is to try them soon
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,8 @@ class Schedule:
         shares = [share for _, _, share in self.own(host) if share.kind not in without]
         mine = [(-self.kinds[s.kind].priority, s.begin_s, s.kind) for s in shares]
         level, _, own = min(mine, default=(NEVER, NEVER, ""))
+        if any(kind.unheard for kind in self.kinds.values()) and (take := self._unheard(host, level, without)):
+            return take
         guess = level < NEVER and self.kinds[own].spread > _GUESS
         if level < NEVER and not guess and -level == max(kind.priority for kind in self.kinds.values()):
             return Take(own)
@@ -152,6 +156,21 @@ class Schedule:
             return Take(share.kind, instead_of=slot.host)  # that host could begin it now, and would be no faster
         open_s = max(here_s, slot.late_s + 2.0 * (share.begin_s + share.each_s - slot.ready_s) - at_s, _WAIT_LEAST_S)
         return Decline(share.kind, slot.host, begin_s - at_s, begin_s + share.each_s - at_s, here_s, open_s)
+
+    def _unheard(self, host: str, level: float, without: Collection[str]) -> Take | None:
+        """Return a job of this level or above that ``host`` tries before others because one host alone would have
+        failed it; None if there is none, or if it takes many times as long here as elsewhere."""
+        found = [
+            (-kind.priority, slot.host != host, slot.host, share.kind)
+            for slot, shares in zip(self.slots, self.shares, strict=True)
+            for share in shares
+            if (kind := self.kinds[share.kind]).unheard and share.kind not in without and -kind.priority <= level
+            if kind.seconds.get(host, NEVER) <= MANY_TIMES * min(kind.seconds.values())
+        ]
+        if not found:
+            return None
+        _, elsewhere, by, key = min(found)
+        return Take(key, instead_of=by if elsewhere else None)
 
     def _of_others(self, host: str, without: Collection[str]) -> list[tuple[int, Share, JobKind, float]]:
         """Return the shares of other hosts' slots that ``host`` could train: slot number, share, kind, and the seconds

@@ -15,8 +15,9 @@ from training.fleet.queue.durations import Learned
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.queue.unavailable import orders, quarantines
 from training.fleet.scheduling import booking
+from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.hours import parse, union
-from training.fleet.scheduling.job import LIVE, Attempt, Host, Job, JobStatus
+from training.fleet.scheduling.job import LIVE, Attempt, Host, Job, JobStatus, Needs
 from training.fleet.scheduling.orders import HostOrder, Out, Resting
 from training.fleet.scheduling.policy import Fleet, SilenceWatch
 from training.fleet.scheduling.resources import HeldAttempt
@@ -46,6 +47,7 @@ class FleetState:
         self._catch_up()
         known = [KnownHost(row.pop("hostname"), **row) for row in queue.workers()]
         self.host_registry = HostRegistry(known, plan if plan is not None else Plan())
+        queue.others = lambda job_id, host: bool(self.other_hosts(self.job(job_id).needs, host, queue.db))
         self.data_bytes: Callable[[str], float | None] = lambda _dataset_id: None  # the size of a data set, if known
         self.state_of: Callable[[str], StateView | None] = lambda _job_id: None  # a job's newest saved state
 
@@ -80,9 +82,23 @@ class FleetState:
         A step forward of the wall clock that is not handled yet is subtracted, so that hosts seen before the step stay
         alive.
         """
+        return self._seen_within(self.policy.stale_after_s)
+
+    def _seen_within(self, seconds: float) -> float:
         now = self.clock.now()
-        step = self.watch.step_until(now, self.clock.monotonic())
-        return now - self.policy.stale_after_s - max(0.0, step)
+        return now - seconds - max(0.0, self.watch.step_until(now, self.clock.monotonic()))
+
+    def other_hosts(self, needs: Needs, host: str, db: Database) -> list[str]:
+        """Return the hosts that may try a job before the word of ``host`` alone fails it: those that it fits and that
+        were seen within ``second_opinion_s``, without quarantined ones."""
+        since, out = self._seen_within(self.policy.second_opinion_s), {host, *quarantines(db)}
+        waiting = self.host_registry.waiting_hosts()
+        there = [each for each in self.known_hosts() if each.last_seen >= since or each.name in waiting]
+        return [
+            each.name
+            for each in there
+            if each.name not in out and rules.fits(needs, self.host_of(each).at_best()) is None
+        ]
 
     def host_of(self, known: KnownHost) -> Host:
         """Return the host as a value for scheduling: its reported capability, limited by the manifest."""
@@ -129,6 +145,8 @@ class FleetState:
             self.host_registry.shift(step, self.clock.now())
         # Not before the write: a step that was not written is found again.
         self._last_watch, self.watch = self.watch, watch
+        if watch.watched_for(self.policy.second_opinion_s, self.policy):
+            self.queue.moves.hear_no_more()
         return self.queue.sweep_stale() if watch.may_sweep else 0
 
     def forget_look(self) -> None:

@@ -20,7 +20,7 @@ from training.fleet.service.output_views import job_row
 from training.fleet.service.service import Service
 from training.fleet.service.speeds import SpeedViews
 from training.fleet.wire.views import ExplainReply, HostVerdict
-from training.printable import duration
+from training.printable import clock_time, duration, one_line, some
 
 
 class Outlook(NamedTuple):
@@ -83,6 +83,21 @@ class Obstacles:
             lacks = rules.lacks_data(needs, self._service.host_registry.datasets)
             found[row["class_id"]] = Outlook(lacks) if lacks else outlook(needs, hosts, out)
         return found
+
+    def asked(self, job: Job) -> str | None:
+        """Return who must try a pending job before the word of one host alone fails it, and what that host said; None
+        if nobody must."""
+        host, now = job.avoid_host, self._clock.now()
+        if host is None or job.ended_by is None:
+            return None
+        ends = [attempt_of(row) for row in self._db.all("attempts_of_job", job_id=job.job_id)]
+        refused = job.ended_by.startswith(rules.REFUSAL)
+        last = next(each for each in reversed(ends) if each.host == host and (each.refused or not refused))
+        said = f"refused by {host} with exit {last.exit_code}" if refused else f"{job.ended_by} on {host} alone"
+        others = self._service.other_hosts(job.needs, host, self._db)
+        asked = f"{some(others)} {'are' if others[1:] else 'is'} asked" if others else "another host is awaited"
+        until = f" until {clock_time(job.avoid_until or now, now)}" if refused else ""
+        return f"{said}; {asked}{until}: {one_line(last.error or 'no error was given', 300)}"
 
     def remark(self, job: Job) -> str | None:
         """Return a sentence if a running job takes long, or if its host would not get the job again because the plan
@@ -151,7 +166,7 @@ class Obstacles:
             mark = f"; should it wait again, {self._held(job)}" if job.held else ""
             remark = self.remark(job)
             return f"the job is {job.status}{why}{mark}{f'; {remark}' if remark else ''}"
-        return self._held(job) if job.held else self._waits(job, hosts)
+        return self._held(job) if job.held else self.asked(job) or self._waits(job, hosts)
 
     def _waits(self, job: Job, hosts: list[HostVerdict]) -> str:
         """Return a sentence about what a pending job that is not held waits for."""
@@ -174,9 +189,10 @@ def _held_back(job: Job, host: Host, fleet: rules.Fleet, policy: rules.Policy, n
     needs = job.needs
     held = rules.hold(needs, host, fleet, policy)
     left = job.claimable_at + held.seconds - now
-    if job.avoid_until is not None and rules.must_avoid(needs, job.avoid_host or "", host, fleet):
+    unheard = job.ended_by is not None and job.avoid_host == host.name
+    if job.avoid_until is not None and (unheard or rules.must_avoid(needs, job.avoid_host or "", host, fleet)):
         away = job.avoid_until - now
-        if away > max(left, 0):
+        if unheard or away > max(left, 0):
             return away, f"the job failed here, another host goes first for {away:.0f} s more"
     if left > 0:
         return left, f"{held.reason or 'the job failed a moment ago'}, {left:.0f} s more"

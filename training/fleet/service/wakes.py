@@ -78,7 +78,8 @@ class Wakes:
 
     def _note(self, host: str, of: PendingKind) -> None:
         queue = self.service.queue
-        row = queue.db.one("head", class_id=of.job_class.class_id, avoid_host=of.gate, below=of.priority + 1)
+        at = {"class_id": of.job_class.class_id, "avoid_host": of.gate, "below": of.priority + 1}
+        row = queue.db.one("head", host=host, **at)
         if row is not None:
             detail = f"{host} is asleep and would have it done sooner"
             queue.events.moved("wake", row["job_id"], JobStatus.PENDING, JobStatus.PENDING, detail=detail)

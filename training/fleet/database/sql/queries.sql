@@ -26,9 +26,9 @@ SELECT class_id, needs FROM classes AS c
 WHERE EXISTS (SELECT 1 FROM waiting WHERE class_id = c.class_id)
 ORDER BY class_id
 
--- name: head — the best pending job of a class and gate below a priority; one step into an index
+-- name: head — the best pending job of a class and gate below a priority that a host may have; one step into an index
 SELECT seq, job_id, name, priority, claimable_at FROM waiting
-WHERE class_id = :class_id AND avoid_host = :avoid_host
+WHERE class_id = :class_id AND avoid_host = :avoid_host AND (avoid_host <> :host OR ended_by IS NULL)
   AND priority < :below
 ORDER BY priority DESC, claimable_at, seq LIMIT 1
 
@@ -51,13 +51,21 @@ WHERE a.ended_at IS NULL ORDER BY a.host LIMIT :most
 
 -- name: gates — hosts that some job of a class avoids for now ('' is the open gate); few, because failures are rare
 WITH avoiding AS MATERIALIZED (  -- grouped afterwards, or the planner walks jobs_ready in group order instead
-  SELECT class_id, avoid_host, avoid_until FROM waiting
-  WHERE avoid_host <> '' AND avoid_until > :now)
-SELECT class_id, avoid_host, min(avoid_until) AS until FROM avoiding GROUP BY class_id, avoid_host
+  SELECT class_id, avoid_host, avoid_until, ended_by FROM waiting
+  WHERE avoid_host <> '' AND avoid_until > 0 AND (avoid_until > :now OR ended_by IS NOT NULL))
+SELECT class_id, avoid_host, min(avoid_until) AS until, count(ended_by) AS unheard FROM avoiding
+GROUP BY class_id, avoid_host
 
 -- name: open_gates — a job that need not avoid its host any longer waits with all others again
 UPDATE jobs SET avoid_host = '', avoid_until = NULL
-WHERE status = 'pending' AND avoid_host <> '' AND avoid_until <= :now
+WHERE status = 'pending' AND avoid_host <> '' AND avoid_until <= :now AND ended_by IS NULL
+
+-- name: opinions_due — jobs that one host alone would have failed, and that others were asked to try for long enough
+SELECT * FROM jobs
+WHERE status = 'pending' AND avoid_host <> '' AND avoid_until <= :now AND ended_by IS NOT NULL ORDER BY seq
+
+-- name: ask_longer — other hosts are asked further
+UPDATE jobs SET avoid_until = :until WHERE job_id = :job_id AND status = 'pending'
 
 -- name: job — one job with all its columns
 SELECT * FROM jobs WHERE job_id = :job_id
@@ -327,7 +335,8 @@ RETURNING *
 -- name: readopt_job — a host given up for lost was heard again, and the loss is given back, unless it was pardoned
 UPDATE jobs SET status = 'running', claim_id = :claim_id, worker_hostname = :host, heartbeat_at = :now,
   host_losses = max(host_losses - (
-    SELECT 1 - a.pardoned FROM attempts AS a WHERE a.job_id = :job_id AND a.attempt = :attempt), 0), error = NULL, avoid_host = '', avoid_until = NULL
+    SELECT 1 - a.pardoned FROM attempts AS a WHERE a.job_id = :job_id AND a.attempt = :attempt), 0), error = NULL, ended_by = NULL, avoid_host = '',
+  avoid_until = NULL
 WHERE job_id = :job_id AND status = 'pending' AND attempt = :attempt
 RETURNING *
 
@@ -371,7 +380,8 @@ WHERE status IN ('claimed', 'running') AND heartbeat_at < :before ORDER BY heart
 
 -- name: shift_jobs — the wall clock stepped: what it stamped moves along, but not beyond what it can be
 UPDATE jobs SET heartbeat_at = min(heartbeat_at + :step, :now), claimed_at = min(claimed_at + :step, :now),
-  claimable_at = min(claimable_at + :step, :claimable_max), avoid_until = min(avoid_until + :step, :avoid_max)
+  claimable_at = min(claimable_at + :step, :claimable_max),
+  avoid_until = min(avoid_until + :step, CASE WHEN ended_by IS NULL THEN :avoid_max ELSE :asked_max END)
 WHERE status IN ('pending', 'claimed', 'running')
 
 -- name: shift_hosts — as above
@@ -432,8 +442,11 @@ UPDATE attempts SET crashed = 1 WHERE claim_id = :claim_id AND host = :host AND 
 -- name: add_death — an attempt died at once on a host
 INSERT INTO deaths (host, job_id, attempt) VALUES (:host, :job_id, :attempt)
 
--- name: forget_deaths — something went well there, or it was taken out
+-- name: forget_deaths — something went well there, or it was let in again
 DELETE FROM deaths WHERE host = :host
+
+-- name: forget_refusals — two hosts said of a job that it cannot be trained: that speaks against neither
+DELETE FROM deaths WHERE job_id = :job_id AND attempt IN (SELECT value FROM json_each(:attempts))
 
 -- name: deaths — what died at once on a host, in a row
 SELECT d.job_id, d.attempt, j.name, a.claim_id, a.end_reason, a.error,
@@ -452,8 +465,8 @@ UPDATE attempts SET pardoned = 1 WHERE claim_id = :claim_id
 UPDATE jobs SET trainer_failures = :trainer_failures, host_losses = :host_losses WHERE job_id = :job_id
 
 -- name: pardon_job — it waits (again), for any other host
-UPDATE jobs SET status = 'pending', claimable_at = :now, avoid_host = '', avoid_until = NULL, error = NULL,
-  ended_by = NULL, finished_at = NULL
+UPDATE jobs SET status = 'pending', claimable_at = min(claimable_at, :now), avoid_host = :avoid_host,
+  avoid_until = :avoid_until, error = NULL, ended_by = :ended_by, finished_at = NULL
 WHERE job_id = :job_id AND status IN ('pending', 'failed')
 
 -- name: quarantines — the hosts that get no jobs now

@@ -43,7 +43,7 @@ CREATE TABLE jobs (
   finished_at      REAL,
   artifact_id      TEXT,
   error            TEXT,
-  ended_by         TEXT,
+  ended_by         TEXT,                     -- of a pending job: ends it at avoid_until unless another host takes it
   avoid_host       TEXT NOT NULL DEFAULT '', -- a host that lets others go first until avoid_until
   avoid_until      REAL,
   short_runs       INTEGER NOT NULL DEFAULT 0 CHECK (short_runs >= 0), -- interrupted within moments, in a row
