@@ -38,6 +38,8 @@ SOME_OF_EACH = {
     "watches": ("host, checkpoint, model, since, heard_at, every_s", "'pi', '5f', 'gbt realistic', 1, 2, 900"),
     "incidents": (INCIDENT, "'pi', 'ab', 'alarms', '5f', 'gbt realistic', 2, '{}', 5, 6, 'over', 6, 'false', 'ada', 7"),
     "host_orders": ("host, kind, since, by, ended_at, ended_by", "'pi', 'pause', 1, 'ada', 2, 'ben'"),
+    "unconfirmed": ("claim_id, job_id, host, artifact_id, size, at", "'c', job_id, 'pi', 'a', 9, 1 FROM jobs LIMIT 1"),
+    "restores": ("at", "1"),
     "deaths": ("host, job_id, attempt", "host, job_id, attempt FROM attempts WHERE end_reason = 'trainer_failed'"),
 }  # fmt: skip
 
@@ -186,6 +188,8 @@ UNTOLD = {
     "invitations": each("code_sha256 role name created_at expires_at used_by", LISTED),
     "tokens": each("token_sha256 name created_at expires_at revoked_at role", LISTED),
     "plan_datasets": each("name dataset_id", "as the plan was read last"),
+    "unconfirmed": each("claim_id host artifact_id size at told from_before refused_at", "its worker says it again"),
+    "restores": each("seq at", NOBODY),
 }
 
 

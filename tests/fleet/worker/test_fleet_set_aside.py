@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -156,14 +157,13 @@ def test_a_job_that_waits_is_completed_by_it(tmp_path, bundle):
 
 
 def test_what_does_not_wait_or_is_not_the_same_or_not_theirs_is_refused(tmp_path, bundle):
-    with Receiver(tmp_path, [ONE, a_job("two", priority=1, allowed_hosts=["desk"])]) as receiver:
+    with Receiver(tmp_path, [ONE]) as receiver:
         grant = superseded(receiver)
         pi, desk = receiver.client("pi"), receiver.client("desk")
         cases = [
             (pi, grant.claim_id, ONE, {"spec_hash": "0" * 64}, ProblemType.SPEC_MISMATCH),
             (desk, grant.claim_id, ONE, {}, ProblemType.LEASE_SUPERSEDED),
             (desk, "unknown", ONE, {}, ProblemType.WRONG_STATE),  # nobody knows that host
-            (pi, "unknown", a_job("two", allowed_hosts=["desk"]), {}, ProblemType.WRONG_STATE),
         ]
         for client, claim_id, job, other, problem_type in cases:
             with pytest.raises(Refused) as caught:
@@ -252,10 +252,13 @@ def test_work_by_hand_keeps_what_it_was_granted_whatever_the_plan_says_since(tmp
         assert made["granted"].get("n_resamples") != 7
 
 
-def test_a_claim_that_an_older_copy_does_not_know_is_taken_from_a_host_that_fits(tmp_path, bundle):
+def test_a_claim_that_an_older_copy_does_not_know_stays_unconfirmed(tmp_path, bundle):
     with Receiver(tmp_path, [ONE]) as receiver:
         pi = receiver.client("pi")
         pi.fail(claim(pi).job_id, error="e", reason="worker_shutdown")
+        assert by_hand(pi, bundle, "granted-later", ONE).status == "unconfirmed"
+        assert (receiver.status("one"), by_hand(pi, bundle, "granted-later", ONE).attempt) == ("pending", 0)
+        pi.call("accept", "pi")
         assert by_hand(pi, bundle, "granted-later", ONE).attempt == 2
 
 
@@ -303,6 +306,12 @@ def test_deliver_on_that_machine(tmp_path, bundle, capsys):
         assert main([*flags, "--deliver", "one"]) == 1
         assert "with the workers that would take it stopped; the bundle is kept in" in capsys.readouterr().err
         receiver.client().requeue("one")
+        unknown = structs.replace(assignment, claim_id="unknown", name="strange")
+        copy = replace(delivery, assignment=unknown, path=shutil.copy(aside.kept()[0].delivery.path, tmp_path / "copy"))
+        strange = aside.put(copy, "lost", 1.0)
+        assert main([*flags, "--deliver", "strange"]) == 75
+        assert "an operator there must accept it; the bundle is kept in" in capsys.readouterr().err
+        shutil.rmtree(strange)
         assert main([*flags, "--deliver", grant.job_id[:12]]) == 0
         assert "one is completed with the model that was kept here" in capsys.readouterr().out
         assert aside.kept() == []

@@ -7,6 +7,7 @@ import errno
 import json
 import mmap
 import os
+import shutil
 import sys
 import tempfile
 import threading
@@ -34,7 +35,7 @@ from training.fleet.process.ended import Ended
 from training.fleet.process.supervise import CommandSpec, SpawnFailedError
 from training.fleet.process.usage import Used
 from training.fleet.scheduling.job import EndReason
-from training.fleet.wire.attempts import FailRequest
+from training.fleet.wire.attempts import FailRequest, HeartbeatRequest
 from training.fleet.wire.constants import HEADER_DATABASE, ProblemType
 from training.fleet.wire.views import JobDetail
 from training.fleet.worker import saved_states, scratch, start_check
@@ -299,7 +300,7 @@ def test_prune_keeps_the_newest_and_what_is_not_its_own(tmp_path):
         folder = tmp_path / f"gbt_oracle-{number:012d}" / f"attempt-{number}-abc"
         folder.mkdir(parents=True)
         folder.with_name(f"{folder.name}.log").touch()
-        (folder.parent / "gbt_oracle-x.tar.zst.part").touch()  # by a worker killed at packing
+        (folder / "gbt_oracle-x.tar.zst.part").touch()  # by a worker killed at packing
         os.utime(folder, (number, number))
     prune(tmp_path)
     left = sorted(int(path.name.split("-")[1]) for path in tmp_path.glob("gbt*/attempt-*-abc"))
@@ -308,7 +309,7 @@ def test_prune_keeps_the_newest_and_what_is_not_its_own(tmp_path):
     assert not (tmp_path / "gbt_oracle-000000000000").exists()
     assert (tmp_path / "notes-of-mine").exists()
     for place in tmp_path.glob("gbt*/attempt-*-abc"):  # delivered: what it made is gone, not its log
-        place.rmdir()
+        shutil.rmtree(place)
     for log in tmp_path.glob("*/*.log"):
         os.utime(log, (int(log.parent.name.split("-")[1]),) * 2)
     (tmp_path / "mlp_oracle-1" / "attempt-1-abc").mkdir(parents=True)
@@ -472,6 +473,12 @@ def test_saved_states_of_jobs_that_were_over_elsewhere_go_while_there_is_no_work
     by_id[f"{6:064d}"] = "completed"
     leftovers.drop(client)
     assert _left(tmp_path / "r") == [3, 4, 5, 6], "one that failed may be requeued"
+    now[0] *= 2
+    by_id[f"{7:064d}"] = "completed"
+    saved_states.begin(tmp_path / "r" / f"{3:064d}", "e" * 32)  # a database that was lost since
+    _saved_states(tmp_path / "r", 7)
+    leftovers.drop(client)
+    assert _left(tmp_path / "r") == [3, 4, 5, 6], "and it keeps the others from nothing"
 
 
 @pytest.mark.parametrize(
@@ -853,7 +860,8 @@ def test_no_job_waits_for_the_requests_of_another():
 
     asked: list[tuple[int, tuple[str, ...]]] = []
     client: Any = Client()
-    asker = Asker("i", "s", dict, dict)
+    tidied: Queue[object] = Queue()
+    asker = Asker("i", "s", dict, dict, housekeeping=tidied.put)
     calls = Calls(client, client, asker, lambda *_: (0, ()), said.put)
     calls.send(t.SendClaim(call=1, request_id="r", wait_s=30.0, slot=3, delivering=("c",)))
     calls.send(t.SendFail(call=2, assignment=JOB, message=FailRequest(error="e")))
@@ -861,6 +869,9 @@ def test_no_job_waits_for_the_requests_of_another():
     answer.set()
     assert said.get(timeout=30) == t.NotAnswered(call=1, detail="wait")
     assert asked == [(3, ("c",))]
+    assert tidied.get(timeout=30) is client
+    calls.send(t.SendHeartbeat(call=3, assignment=JOB, message=HeartbeatRequest()))
+    assert tidied.get(timeout=30) is client, "also while it trains"
 
 
 def test_a_worker_passes_a_pause_on_and_begins_though_its_disk_does_not(tmp_path, monkeypatch, caplog):

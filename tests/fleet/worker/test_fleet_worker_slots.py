@@ -245,6 +245,20 @@ def test_a_job_that_came_again_waits_for_its_last_attempt_here():
     assert [type(each) for each in worker.actions if isinstance(each, t.Discard | t.Spawn)] == [t.Discard, t.Spawn]
 
 
+def test_work_that_waits_for_an_operator_holds_up_no_job():
+    worker, job = Worker(allowed=1).training(ONE), ONE
+    for attempt in range(2, 6):
+        worker.ended(job).packed(job)
+        worker.take(t.Uploaded(call=worker.one(t.Upload).call, artifact_id="ab"))
+        worker.take(t.Unconfirmed(call=worker.one(t.SendComplete).call))
+        asking = next(one for one in worker.slots.machines.values() if one.phase is Phase.ASKING)
+        job = a_job(1, attempt)
+        worker.take(claim_answered(call=asking.call or 0, assignment=job, slots=1))
+        assert worker.one(t.Spawn).assignment == job, "the same job, as the receiver gave it out again"
+        worker.spawned(job)
+    assert (len(worker.slots.works), len(worker.slots.busy)) == (5, 1)
+
+
 def test_out_of_memory_beside_others_costs_no_attempt_and_is_tried_alone():
     worker = Worker().training(ONE, TWO).ended(ONE, SHORT_OF_MEMORY, after_s=5.0)
     failure = worker.one(t.SendFail).message

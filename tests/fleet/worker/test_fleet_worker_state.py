@@ -510,6 +510,26 @@ def test_finished_work_is_delivered_although_the_lease_is_lost():
     assert worker.wants(t.Discard)
 
 
+@pytest.mark.parametrize("end", ["accepted", "refused", "signal"])
+def test_work_that_the_receiver_cannot_confirm_is_kept_until_an_operator_there_decides(end):
+    worker = Worker().completing()
+    for _ in range(3):
+        worker.take(t.Unconfirmed(call=worker.call))
+        assert not worker.wants(t.Discard)
+        worker.take(t.Tick(), after_s=worker.settings.retry_max_s)
+        assert worker.wants(t.SendComplete)
+    if end == "accepted":
+        worker.delivered()
+        assert (worker.wants(t.Discard), worker.wants(t.KeepAside)) == (True, False)
+    elif end == "refused":
+        worker.refused(ProblemType.LEASE_SUPERSEDED, "an operator refused this work")
+        assert worker.wanted(t.KeepAside).delivery.sha256 == "ab"
+    else:
+        worker.take(t.SignalReceived())
+        assert worker.wants(t.EndProcess)
+        assert worker.state.saved.delivery is not None, "the next session goes on"
+
+
 def test_cancelled_delivery_is_broken_off():
     worker = Worker().uploading()
     call = worker.call

@@ -1,8 +1,10 @@
-"""``cis490-jobs release, pause, drain, resume``: control which hosts get jobs."""
+"""``cis490-jobs release, pause, drain, resume, accept, refuse``: control which hosts get jobs, and decide on their
+unconfirmed work."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -10,6 +12,7 @@ import typer
 from training.fleet.cli import complete
 from training.fleet.cli.context import CommandContext
 from training.fleet.cli.registration import as_command
+from training.fleet.wire.constants import REFUSED
 from training.printable import one_line, printable, some
 
 Hosts = Annotated[list[str], typer.Argument(metavar="HOST...", help="Host ids.", autocompletion=complete.hosts)]
@@ -47,6 +50,34 @@ def drain(
 def resume(context: CommandContext, hosts: Hosts) -> int:
     """Resume hosts that are paused or drained."""
     return context.each(hosts, "hosts", context.client().resume_host, _line)
+
+
+AllOfThem = Annotated[bool, typer.Option("--all", help="Also all hosts' work from before a restore.")]
+
+
+@as_command()
+def accept(context: CommandContext, hosts: Hosts, every: AllOfThem = False) -> int:
+    """Complete jobs by hosts' unconfirmed work, which came under claims that this database did not grant."""
+    return _decide(context, "accept", hosts, every)
+
+
+@as_command()
+def refuse(context: CommandContext, hosts: Hosts, every: AllOfThem = False) -> int:
+    """Refuse hosts' unconfirmed work; their workers set it aside."""
+    return _decide(context, "refuse", hosts, every)
+
+
+def _decide(context: CommandContext, act: str, hosts: Hosts, every: bool) -> int:
+    """Accept or refuse hosts' work; exit code 1 also if work that was accepted could not complete its job."""
+    left: list[str] = []
+
+    def line(_: str, answer: Mapping[str, Any]) -> str:
+        left.extend(answer["left"])
+        done = f"{act} {printable(answer['host'])}: {some([one_line(job, 60) for job in answer['jobs']])}"
+        return "\n".join([done, *(f"  not completed: {one_line(each, 300)}" for each in answer["left"])])
+
+    code = context.each(hosts, "hosts", partial(context.client().call, act, all=every), line)
+    return REFUSED if left else code
 
 
 _WILL = {

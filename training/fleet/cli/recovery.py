@@ -128,6 +128,7 @@ def restore(
         f"restored {done.snapshot}: {counted(done.brought, 'bundles')} brought back; there already: {done.kept}",
         f"data sets there: {done.datasets}, {size(done.dataset_bytes)} of them restored",
         f"everything else since {made_at} is forgotten: cancel, requeue and revoke again what you had since",
+        "what workers finished since waits in `cis490-jobs workers`; `cis490-jobs accept HOST --all` takes it",
     ]
     context.show(shape, lambda _: Group(printable_text(lines), render(report, deep=False)))
     return REFUSED if done.lost or not report.healthy else DONE

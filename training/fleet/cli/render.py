@@ -26,6 +26,7 @@ from training.fleet.wire.words import (
     left,
     marks,
     number,
+    unconfirmed,
     under_way,
     unlike,
 )
@@ -182,6 +183,8 @@ def _note(worker: Json) -> Text:
         kept = ", ".join(map(str, worker["set_aside"]))
         note = f"finished work was refused and is kept there: {kept} "
         note += "(there, with the flags of its service: cis490-trainer-worker --deliver JOB)"
+    if note is None and worker["unconfirmed"]:
+        note = unconfirmed(worker)
     if note is None and worker["doubt"]:
         return cell(worker["doubt"], "dim", chars_max=500)
     return cell(note, "yellow", chars_max=300)

@@ -20,8 +20,8 @@ T = TypeVar("T")
 
 SLOW_S = 300.0  # syncing and hashing gigabytes takes a small board minutes
 _SLOW = frozenset({
-    "act_on_jobs", "complete", "deliver", "forecast", "forecast_of", "gc", "gc_now", "keep_state", "notify_test",
-    "plan", "plan_of", "publish_dataset", "reload", "remove_dataset",
+    "accept", "act_on_jobs", "complete", "deliver", "forecast", "forecast_of", "gc", "gc_now", "keep_state",
+    "notify_test", "plan", "plan_of", "publish_dataset", "reload", "remove_dataset",
 })  # fmt: skip
 
 

@@ -26,7 +26,7 @@ SEALED = (
     "artifacts", "attempts", "certificates", "classes", "curve_points", "deaths", "events",
     "host_orders", "hosts", "incidents", "invitations", "jobs", "log_chunks", "log_files",
     "notice_cursor", "notices", "notify_channels", "plan_datasets", "plan_in_force", "quarantines", "removals",
-    "results", "tokens", "usage_samples", "watches",
+    "restores", "results", "tokens", "unconfirmed", "usage_samples", "watches",
 )  # fmt: skip
 COUNTED = (*SEALED, "audit")
 _DEFAULTS: Mapping[str | None, Any] = {None: None, "0": 0, "1": 1, "''": ""}

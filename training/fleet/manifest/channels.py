@@ -33,6 +33,7 @@ class NoticeKind(StrEnum):
     CERTIFICATE = "certificate"  # one expires within days, and nobody has renewed it
     INCIDENT = "incident"  # a watched host behaves as a model has learned to distrust
     CHANGE = "change"  # a watched host is not as its reference any more, until somebody confirms that
+    UNCONFIRMED = "unconfirmed"  # a host brought work under unknown claims, until somebody decides on it
 
 
 class Security(StrEnum):

@@ -11,7 +11,7 @@ from training.fleet.scheduling.edits import counts, sentence
 from training.fleet.service.acts import JOBS_MAX, ActOutlook, Done, Selection, for_good, in_words, state_word
 from training.fleet.service.audit import Act
 from training.fleet.wire.constants import JobAct
-from training.fleet.wire.messages import ReloadReply
+from training.fleet.wire.messages import DecisionReply, ReloadReply
 from training.printable import counted, one_line
 
 NAMES_MAX = 50
@@ -101,6 +101,27 @@ def release_question(host: str, reason: str) -> Question:
 
 def release_outcome(host: str) -> Outcome:
     return Outcome(f"{one_line(host, 60)} was released.", [_RELEASED])
+
+
+_DECIDED: Mapping[Act, tuple[str, str]] = {  # what it does, what it did
+    Act.ACCEPT: (
+        "Jobs that still wait are completed by it; accept only what you expect, as after a restore.",
+        "accepted",
+    ),
+    Act.REFUSE: ("Its worker sets it aside; the jobs are trained as if it had not come.", "refused"),
+}
+
+
+def decision_question(act: Act, host: str, jobs: Sequence[str]) -> Question:
+    """Make the confirmation page for a host's unconfirmed work, which is of these jobs."""
+    button = f"{act.capitalize()} {counted(len(jobs), 'results')} of {one_line(host, 60)}"
+    lines = [one_line(job, 80) for job in jobs]
+    return Question(f"{button}.", [_DECIDED[act][0]], button, [("what", str(act)), ("host", host)], lines)
+
+
+def decision_outcome(act: Act, answer: DecisionReply) -> Outcome:
+    title = f"The work of {one_line(answer.host, 60)} was {_DECIDED[act][1]}."
+    return Outcome(title, [one_line(each, 400) for each in answer.left])
 
 
 _ORDERED: Mapping[Act, tuple[str, str, str]] = {  # the button, what it does, what it did

@@ -168,6 +168,10 @@ def notices(
                 None,
                 "cis490-trainer-worker --deliver JOB",
             )
+        if host["unconfirmed"]:
+            for word in ("accept", "refuse"):
+                act = f"/act?what={word}&host={path_part(host['hostname'])}"
+                yield Attention(words.unconfirmed(host), None, None, act, word.capitalize())
     for name, why in sorted(health.never_asked.items()):
         yield Attention(f"{name}: {why}")
 

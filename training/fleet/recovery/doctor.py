@@ -37,6 +37,7 @@ class KnownTables:
 
     deliveries: list[StoredBundle] = field(default_factory=list)
     claims: frozenset[str] = frozenset()
+    unconfirmed: frozenset[str] = frozenset()  # bundles on which an operator has to decide: their paths
     nameless: list[tuple[Artifact, str]] = field(default_factory=list)  # with the job's name
     database_id: str | None = None
     logs: KnownLogs = field(default_factory=KnownLogs)
@@ -68,7 +69,7 @@ def examine(
             return report
         there = state.models.is_dir()
         if rows is not None or not there:
-            report.add(store.look(known.deliveries, known.claims, deep=deep, progress=told))
+            report.add(store.look(known.deliveries, known.claims, known.unconfirmed, deep=deep, progress=told))
         if there and known.database_id is not None:
             report.add(whose(fs, state, known.database_id))
         if there:
@@ -204,6 +205,7 @@ def known_of(database: Database) -> KnownTables:
     identity = database.one("database_id")
     known = KnownTables(
         claims=frozenset(row["claim_id"] for row in database.all("doctor_claims")),
+        unconfirmed=frozenset(row["path"] for row in database.all("unconfirmed_bundles")),
         database_id=None if identity is None else str(identity["database_id"]),
         logs=known_logs(database),
     )

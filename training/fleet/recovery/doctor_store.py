@@ -92,6 +92,7 @@ class StoreCheck:
         self,
         deliveries: Sequence[StoredBundle],
         claims: frozenset[str],
+        unconfirmed: frozenset[str] = frozenset(),
         *,
         deep: bool,
         progress: Callable[[int, int], object] = lambda *_: None,
@@ -106,7 +107,7 @@ class StoreCheck:
             )
             return
         yield from self._bundles(deliveries, deep, progress)
-        yield from self._unnamed({each.artifact.path for each in deliveries})
+        yield from self._unnamed({each.artifact.path for each in deliveries} | unconfirmed)
         yield from self._incoming(claims)
         yield from self._index(deliveries)
 

@@ -302,6 +302,7 @@ def take_over(
     found = list(deliveries(store, fs, progress, known))
     sound = in_order(each for each in found if isinstance(each, FinishedAttempt))
     with queue.db.transaction():
+        queue.db.run("add_restore", now=queue.clock.now())
         taken = [each.said.name for each in sound if queue.take_back(each)]
     take_back_logs(queue, store.logs)
     store.index.repair(index_rows(queue.db))

@@ -13,9 +13,10 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from training.certain import certain
-from training.fleet.database.writer import Database
+from training.fleet.database.writer import Database, Row
 from training.fleet.scheduling.job import LIVE, JobStatus
 from training.fleet.scheduling.orders import OrderKind
+from training.fleet.service import unconfirmed
 from training.fleet.service.audit import Act, AuditLog
 from training.fleet.service.job_views import JobFilter
 from training.fleet.service.service import Service
@@ -201,3 +202,14 @@ def order(service: Service, audit: AuditLog, act: Act, host: str, who: str, *, a
         answer = service.order(host, given, by)
     audit.write(who, act, answer.host, before={"order": answer.was}, after={"order": answer.order})
     return answer
+
+
+def decide(service: Service, audit: AuditLog, act: Act, host: str, who: str, *, before_restore: bool) -> list[Row]:
+    """Record in the audit that a host's unconfirmed work is accepted or refused, and return the work; with
+    ``before_restore`` also every host's from before a restore. Refused work is marked so at once; accepted work still
+    has to be verified."""
+    rows = unconfirmed.waiting(service, service.queue.db, host, before_restore=before_restore)
+    audit.write(who, act, host, after={"jobs": [row["name"] for row in rows]})
+    for row in rows if act is Act.REFUSE else ():
+        unconfirmed.refuse(service, row)
+    return rows

@@ -44,6 +44,8 @@ class Act(StrEnum):
     DATASET_REMOVE = "dataset_remove"
     GC = "gc"
     JUDGE = "judge"
+    ACCEPT = "accept"  # unconfirmed work of a host …
+    REFUSE = "refuse"  # … or not
 
 
 class AuditLog:

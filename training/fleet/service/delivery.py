@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
+
 from training.clock import Clock
 from training.crashpoint import crashpoint
-from training.fleet.database.writer import Database
+from training.fleet.database.writer import Database, Row
 from training.fleet.queue.attempts import DeliveryNews, KeptReport
 from training.fleet.scheduling.job import Attempt, Job
 from training.fleet.service import catalogue
@@ -26,7 +28,13 @@ from training.fleet.store.artifacts import Artifact, ArtifactStore
 from training.fleet.store.errors import DamagedArtifact, OffsetMismatch, StoreError
 from training.fleet.store.incoming import PartFile
 from training.fleet.wire.attempts import CompleteReply, CompleteRequest, DeliverRequest, UploadReply
-from training.fleet.wire.constants import ARTIFACT_BYTES_MAX, REPORT_BYTES_MAX, ProblemType, Refusal
+from training.fleet.wire.constants import (
+    ARTIFACT_BYTES_MAX,
+    REPORT_BYTES_MAX,
+    UNCONFIRMED,
+    ProblemType,
+    Refusal,
+)
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -143,20 +151,23 @@ class DeliverySteps:
         if artifact is not None and said.size == artifact.size:
             # Delivered before, and the answer was lost: hash the stored bundle instead of taking it again.
             yield Body(None)
-            with self._alone(permission.claim_id):
-                yield self._leave(said, artifact.artifact_id)
+            with self._alone(permission.alone):
+                yield self._leave(said, artifact.artifact_id, artifact.size)
                 artifact = yield from self._confirmed(artifact)
                 yield from self._made_its_own(permission, artifact)
         else:
             artifact = yield from self._taken(said, permission)
-        return UploadReply(artifact_id=artifact.artifact_id, job_id=permission.job_id, size=artifact.size)
+        own = not permission.attempt and permission.claim_id == said.claim_id
+        status = UNCONFIRMED if own else "stored"
+        return UploadReply.of(artifact, job_id=permission.job_id, status=status)
 
-    def _leave(self, said: Announced, sha256: str | None) -> Decide:
+    def _leave(self, said: Announced, sha256: str | None, size: int | None = None) -> Decide:
         """Return the step that checks if this bundle may be uploaded; it is taken before the body is read, and again
         when the digest is known."""
         ask = self._service.upload_permission
         names = said.job_id, said.claim_id, said.host_id
-        return Decide(lambda: ask(*names, sha256=sha256, by_hand=said.by_hand), "ticket")
+        size = said.size if size is None else size
+        return Decide(lambda: ask(*names, sha256=sha256, size=size, by_hand=said.by_hand), "ticket")
 
     def _stored(self, permission: UploadPermission, sha256: str | None) -> Steps[Artifact | None]:
         if sha256 is None:
@@ -171,9 +182,9 @@ class DeliverySteps:
         part: PartFile = yield from self._opened(said, permission)
         yield Body(part)
         sha256: str = yield Disk(lambda: part.seal(sha256=said.sha256, size=said.size))
-        with self._alone(permission.claim_id):  # from the count of the attempt's bundles to its next one
+        with self._alone(permission.alone):  # from the count of the attempt's bundles to its next one
             try:
-                yield self._leave(said, sha256)
+                yield self._leave(said, sha256, part.offset)
             except Refusal:
                 yield Disk(part.drop)
                 raise
@@ -209,7 +220,7 @@ class DeliverySteps:
         index."""
         done, repairs = self._service.upload_done, self._store.index.repairs
         stored: DeliveryNews | None = yield Decide(
-            lambda: done(permission, artifact.artifact_id, artifact.size), "by hand" if permission.by_hand else "upload"
+            lambda: done(permission, artifact.artifact_id, artifact.size), "upload" if permission.attempt else "by hand"
         )
         if stored is None:
             raise OffsetMismatch(artifact.size, 0)
@@ -237,6 +248,8 @@ class DeliverySteps:
         body, kept = report_bytes(request.report), None
         with self._alone(job_id):
             found = yield Decide(lambda: self._service.completable(job_id, request), "ticket")
+            if isinstance(found, CompleteReply):
+                return found
             if found is not None:
                 job, attempt = found
                 _, kept = yield from self._proven(job, attempt, body)
@@ -245,25 +258,40 @@ class DeliverySteps:
         logger.info("job %s: completed by %s", job_id[:12], answer.artifact_id[:12])
         return answer
 
-    def deliver(self, job_id: str, request: DeliverRequest) -> Steps[CompleteReply]:
+    def deliver(self, job_id: str, request: DeliverRequest, *, accepted: bool = False) -> Steps[CompleteReply]:
         """Complete a pending job with a bundle that its host had kept: like :meth:`complete`, but without a live claim.
+        Under an unknown claim the work stays unconfirmed, unless an operator ``accepted`` it.
 
         The attempt gets the job's next number, which also names its provenance. So only one request per job runs at a
         time: a second one, from another host, would overwrite the first one's provenance and then be refused.
         """
         made, size, kept, body = None, 0, None, report_bytes(request.report)
         with self._alone(job_id):
-            found = yield Decide(lambda: self._service.deliverable(job_id, request), "ticket")
+            found = yield Decide(lambda: self._service.deliverable(job_id, request, accepted=accepted), "ticket")
+            if isinstance(found, CompleteReply):
+                return found
             if found is not None:
                 job, made = found
                 size, kept = yield from self._proven(job, made, body)
             deliver, repairs = partial(self._service.deliver, job_id, request), self._store.index.repairs
-            answer, taken = yield Decide(lambda: deliver(made, size, kept), "deliver")
+            answer, taken = yield Decide(lambda: deliver(made, size, kept, accepted=accepted), "deliver")
         if taken:
             logger.info("job %s: completed by %s, by hand", job_id[:12], answer.artifact_id[:12])
             yield from self._indexed(answer.artifact_id, job_id, answer.attempt, repairs)
         reply: CompleteReply = answer
         return reply
+
+    def accept(self, rows: Iterable[Row]) -> Steps[list[str]]:
+        """Complete the jobs of unconfirmed work that an operator accepted; return a sentence for each that could not
+        be completed, whose work waits on."""
+        left = []
+        for row in rows:
+            request = msgspec.json.decode(row["told"], type=DeliverRequest)
+            try:
+                yield from self.deliver(row["job_id"], request, accepted=True)
+            except (Refusal, StoreError) as error:
+                left.append(f"{row['name']}: {error}")
+        return left
 
     def _proven(self, job: Job, attempt: Attempt, body: bytes | None) -> Steps[tuple[int, KeptReport | None]]:
         """Hash an attempt's bundle again, then store its provenance and its report, if one came. Return the bundle's

@@ -1,6 +1,7 @@
 """The calls with which a worker ends an attempt (a verified artifact, or a failure) or sends its last output.
 
-The module also decides who may upload a bundle, with a live claim or by hand. No HTTP and no SQL.
+The module also decides who may upload a bundle: with a live claim, by hand, or for work that stays unconfirmed. No HTTP
+and no SQL.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from training.fleet.queue.attempts import DeliveryNews, KeptReport
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling import quarantine
 from training.fleet.scheduling.job import Attempt, EndReason, Job, JobStatus
+from training.fleet.service import unconfirmed
 from training.fleet.service.fleet import Calls, FleetState
 from training.fleet.service.guards import check_id, ended, ran_out_of, refuse_another, reported_reason, trained_s
 from training.fleet.service.output import keep_last_words, keep_lines
@@ -54,9 +56,12 @@ class Endings(Calls):
         _, attempt = self._fleet.claimed(job_id, request.claim_id, request.host_id, or_completed=True)
         return OutputReply(log_next=keep_lines(self._queue, attempt, request.log))
 
-    def completable(self, job_id: str, request: CompleteRequest) -> tuple[Job, Attempt] | None:
+    def completable(self, job_id: str, request: CompleteRequest) -> tuple[Job, Attempt] | CompleteReply | None:
         """Return the job, and the attempt with its artifact, if the bundle must now be verified. Return None if
-        :meth:`complete` can answer or refuse without that."""
+        :meth:`complete` can answer or refuse without that, and the reply if the work stays unconfirmed."""
+        strange = unconfirmed.job_of(self._fleet, job_id, request.claim_id, request.host_id)
+        if strange is not None:
+            return unconfirmed.keep(self._fleet, strange, request)
         job, attempt = delivering(self._fleet, job_id, request.claim_id, request.host_id)
         settled = attempt.end_reason is EndReason.COMPLETED
         mismatch = request.spec_hash not in (None, spec_hash(job.spec))
@@ -134,12 +139,17 @@ class UploadPermission(NamedTuple):
     """Permission to upload a bundle, with the claim and job to which the bundle belongs."""
 
     job_id: str
-    attempt: int  # 0 by hand
+    attempt: int  # 0: it belongs to none yet, by hand or unconfirmed
     claim_id: str
     model: str
     mode: str
     host: str
-    by_hand: bool = False  # for `deliver`: it belongs to no attempt yet
+
+    @property
+    def alone(self) -> str:
+        """Return the name under which one upload is taken at a time: the claim's, or without an attempt the host's,
+        whose share is counted."""
+        return self.claim_id if self.attempt else f"unconfirmed {self.host}"
 
 
 class Uploads(Calls):
@@ -152,18 +162,22 @@ class Uploads(Calls):
         host_id: str | None,
         *,
         sha256: str | None = None,
+        size: int | None = None,
         by_hand: bool = False,
     ) -> UploadPermission:
-        """Return the permission to upload a bundle, or raise Refusal; it is asked before the body is read and again at
-        its end.
+        """Return the permission to upload a bundle of ``size`` bytes, or raise Refusal; it is asked before the body is
+        read and again at its end.
 
         Packing an attempt again gives an equal bundle, so more than ``BUNDLES_MAX`` different ones are a fault or
         malice, and refused.
         """
-        if by_hand and not self._stands(claim_id):
-            job = self._waiting(job_id, claim_id or "", host_id or "")
-            own = _by_hand(claim_id or "", job)  # parts of claims that ended are cleared away
-            return UploadPermission(job.job_id, 0, own, job.model, job.mode, host_id or "", by_hand=True)
+        own, host, strange = claim_id or "", host_id or "", unconfirmed.job_of(self._fleet, job_id, claim_id, host_id)
+        if strange is None and by_hand and not self._stands(claim_id):
+            strange = self._waiting(job_id, own, host)
+            own = _by_hand(own, strange)  # parts of claims that ended are cleared away
+        if strange is not None:
+            unconfirmed.check_wanted(self._fleet, host, own, sha256, size or 0)
+            return UploadPermission(job_id, 0, own, strange.model, strange.mode, host)
         job, attempt = delivering(self._fleet, job_id, claim_id, host_id)
         if sha256 is not None:
             self._check_wanted(attempt, sha256)
@@ -208,26 +222,33 @@ class Uploads(Calls):
 
         Return None if retention has deleted an equal bundle meanwhile, so that the client must send it again.
         """
-        if permission.by_hand:
-            return DeliveryNews.KNOWN
+        here = self._fleet.store.find(artifact_id, model=permission.model, mode=permission.mode) is not None
+        if not permission.attempt:
+            row = {"claim_id": permission.claim_id, "job_id": permission.job_id, "host": permission.host}
+            return unconfirmed.add(self._fleet, **row, artifact_id=artifact_id, size=size) if here else None
         job, attempt = delivering(self._fleet, permission.job_id, permission.claim_id, None)
         if attempt.end_reason is EndReason.COMPLETED:
             refuse_another(attempt, artifact_id)
-        if not self._fleet.store.find(artifact_id, model=permission.model, mode=permission.mode):
+        if not here:
             return None
         stored = self._queue.attempts.add_artifact(attempt, artifact_id, job.model, job.mode, size)
         if attempt.live:  # an upload counts as a heartbeat
             self._queue.moves.renew(job, attempt, seq=attempt.seq)
         return stored
 
-    def deliverable(self, job_id: str, request: DeliverRequest) -> tuple[Job, Attempt] | None:
-        """Return the pending job, and a new attempt for a delivery by hand; None if this delivery was accepted
-        before."""
+    def deliverable(
+        self, job_id: str, request: DeliverRequest, *, accepted: bool = False
+    ) -> tuple[Job, Attempt] | CompleteReply | None:
+        """Return the pending job, and a new attempt for a delivery by hand, or of unconfirmed work that an operator
+        ``accepted``. Return None if this delivery was accepted before, and the reply if the work stays unconfirmed."""
         check_id("claim_id", request.claim_id)
         job = self._fleet.job(job_id)
         same = (job.artifact_id, job.worker_hostname) == (request.artifact_id, request.host_id)
         if job.status is JobStatus.COMPLETED and same:
             return None
+        strange = None if accepted else unconfirmed.job_of(self._fleet, job_id, request.claim_id, request.host_id)
+        if strange is not None:
+            return unconfirmed.keep(self._fleet, strange, request)
         job = self._waiting(job_id, request.claim_id, request.host_id)
         if request.spec_hash != spec_hash(job.spec):
             raise Refusal(ProblemType.SPEC_MISMATCH, f"what was trained is not what job {job.name} asks for")
@@ -236,7 +257,7 @@ class Uploads(Calls):
         return job, Attempt(
             job_id=job.job_id,
             attempt=number,
-            claim_id=_by_hand(request.claim_id, job),
+            claim_id=_by_hand(request.claim_id, job) if trained_under else request.claim_id,
             host=request.host_id,
             generation=job.generation,
             granted_at=now,
@@ -246,15 +267,24 @@ class Uploads(Calls):
         )
 
     def deliver(
-        self, job_id: str, request: DeliverRequest, made: Attempt | None, size: int, kept: KeptReport | None = None
+        self,
+        job_id: str,
+        request: DeliverRequest,
+        made: Attempt | None,
+        size: int,
+        kept: KeptReport | None = None,
+        *,
+        accepted: bool = False,
     ) -> tuple[CompleteReply, bool]:
-        """Complete a pending job with a bundle that its host had set aside. Return the reply, and False if the request
-        only repeats an accepted one.
+        """Complete a pending job with a bundle that its host had set aside, or with unconfirmed work that an operator
+        ``accepted``. Return the reply, and False if the request only repeats an accepted one.
 
         ``made`` is the attempt whose provenance is stored beside the bundle of ``size`` bytes; ``kept`` is the stored
         report's row.
         """
-        found = self.deliverable(job_id, request)
+        found = self.deliverable(job_id, request, accepted=accepted)
+        if isinstance(found, CompleteReply):
+            return found, False
         if found is not None:
             job, again = found
             place = (again.attempt, again.generation)
@@ -266,6 +296,7 @@ class Uploads(Calls):
                     f"artifact {request.artifact_id[:12]}… is not in the store; upload it first",
                 )
             self._queue.moves.deliver(job, made, size)
+            self._queue.db.run("forget_unconfirmed", claim_id=made.claim_id)
             self._queue.attempts.keep_result(job.granted(made), made.attempt, kept)
         job = self._fleet.job(job_id)
         return completed(job, request.artifact_id, job.attempt), found is not None
@@ -285,14 +316,8 @@ class Uploads(Calls):
                 "would take it, requeue it, and deliver once more",
             )
         attempt = self._queue.attempts.by_claim(claim_id)
-        if attempt is not None:
-            if (attempt.job_id, attempt.host) == (job_id, host_id):
-                return job
+        if attempt is not None and (attempt.job_id, attempt.host) != (job_id, host_id):
             raise Refusal(ProblemType.LEASE_SUPERSEDED, f"that claim was not host {host_id}'s on this job")
-        known = self._hosts.known.get(host_id)  # an older copy of the database may not know the claim
-        no = rules.fits_for_good(job.needs, self._fleet.host_of(known)) if known else "it is not known yet"
-        if no is not None:
-            raise Refusal(ProblemType.WRONG_STATE, f"host {host_id} could not be given job {job.name}: {no}")
         return job
 
 

@@ -50,6 +50,9 @@ class HostViews:
             row["host"]: [each["name"] or each["job_id"] for each in set_aside_of(row)]
             for row in self._db.all("hosts_aside")
         }
+        waiting: dict[str, list[str]] = {}
+        for row in self._db.all("unconfirmed_work", host=None, before_restore=False):
+            waiting.setdefault(row["host"], []).append(row["name"])
         return WorkersReply(
             workers=[
                 WorkerView.of(
@@ -65,6 +68,7 @@ class HostViews:
                     resting=resting.get(known.name),
                     order=given[known.name].order.value if known.name in given else None,
                     set_aside=aside.get(known.name, []),
+                    unconfirmed=waiting.get(known.name, []),
                     doubt=doubts.get(known.name),
                 )
                 for known in hosts[:most]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from training.fleet.queue.jobs import JobQueue
@@ -15,6 +16,7 @@ from training.fleet.queue.plan_write import PlanWrite
 from training.fleet.queue.rows import jobs_by_host
 from training.fleet.queue.schedule_cache import MadeSchedule, Situation
 from training.fleet.scheduling.policy import Scheduling
+from training.fleet.service import unconfirmed
 from training.fleet.service.changes import notes, told
 from training.fleet.service.claims import Claims
 from training.fleet.service.endings import Endings, Uploads
@@ -56,6 +58,7 @@ class Service(FleetState):
         self.resolve, self.resolve_to_change = operator.resolve, operator.resolve_to_change
         self.cancel, self.requeue, self.readable = operator.cancel, operator.requeue, operator.readable
         self.hold, self.unhold, self.expel = operator.hold, operator.unhold, operator.expel
+        self.forget_useless = partial(unconfirmed.forget_useless, self)
         self.release, self.order, self.resume_host = operator.release, operator.order, operator.resume_host
 
     def reload(self, jobs: Iterable[Mapping[str, Any]] | PlanWrite, plan: Plan) -> ReloadReply:

@@ -259,15 +259,17 @@ class CompleteRequest(ProgressReport):
     spec_hash: str | None = None
     record: JsonObject | None = None
     report: str | None = None  # the trainer's report, a text of at most 1 MiB; it is kept as it is
+    database_id: str | None = None  # of the database that granted the claim
 
 
 class CompleteReply(Wire):
-    """The receipt for a completed job: the worker may delete its copy of the bundle."""
+    """The receipt for a completed job: the worker may delete its copy of the bundle. If the status is ``unconfirmed``
+    (202), the receiver does not know the claim: the worker keeps its copy and asks again."""
 
     job_id: str
-    status: str
+    status: str  # completed, unconfirmed
     artifact_id: str
-    attempt: int
+    attempt: int  # 0: unconfirmed work is of none
 
 
 class DeliverRequest(Wire):
@@ -280,6 +282,7 @@ class DeliverRequest(Wire):
     spec_hash: str
     record: JsonObject | None = None
     report: str | None = None
+    database_id: str | None = None  # as in CompleteRequest
 
 
 class FailRequest(ProgressReport):
@@ -315,3 +318,4 @@ class UploadReply(Wire):
     artifact_id: str
     job_id: str
     size: int
+    status: str = "stored"  # or unconfirmed (202): the receiver does not know the claim

@@ -18,6 +18,7 @@ RESULT_BODY_MAX = JSON_BODY_MAX + 2 * REPORT_BYTES_MAX
 LOG_LINES_MAX = 200  # lines in one message
 LOG_LINE_CHARS_MAX = 500
 LOG_BYTES_MAX = 64 * 1024**2  # of an attempt's output that are kept: of more its beginning and its end, half each
+UNCONFIRMED = "unconfirmed"  # the status of stored work on which an operator decides; answered with 202
 SLOTS_MAX = 1024  # jobs that one host trains at once
 WAIT_S_MAX = 30.0
 

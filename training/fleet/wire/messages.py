@@ -51,6 +51,14 @@ class ReleaseReply(Wire):
     reason: str  # the reason of the quarantine
 
 
+class DecisionReply(Wire):
+    """``POST /v1/workers/{host}/accept`` and ``/refuse``: the unconfirmed work on which the operator decided."""
+
+    host: str
+    jobs: list[str]  # the names of its jobs
+    left: list[str]  # a sentence for each that could not be completed, whose work waits on
+
+
 class HostOrderReply(Wire):
     """``POST /v1/workers/{host}/pause``, ``/drain`` and ``/resume``: the operator's order that the host has after the
     call."""

@@ -371,6 +371,7 @@ class WorkerView(Wire):
     order: str | None = None  # of an operator: pause, drain, hand_back; null: none
     resting: str | None = None  # why it gets none though nothing is wrong, and what ends that
     set_aside: list[str] = []  # finished work that lies there, refused; `--deliver JOB` on that machine brings it
+    unconfirmed: list[str] = []  # jobs of its finished work that came under unknown claims, and that waits for a yes
     doubt: str | None = None  # why what it measured of its own speed is not to be trusted
 
 

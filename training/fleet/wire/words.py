@@ -100,6 +100,13 @@ def declined(told: Json, now: float, clock: Callable[[float, float], str]) -> st
     return left_to(told["by"], told["name"], done=done, here=here)
 
 
+def unconfirmed(worker: Mapping[str, Any]) -> str:
+    """Say which finished work of a host waits for an operator's decision, and how to decide."""
+    host, jobs = worker["hostname"], ", ".join(worker["unconfirmed"])
+    said = f"{host} brought results under claims that were never granted here: {jobs}"
+    return f"{said} (`cis490-jobs accept {host}` completes these jobs, `cis490-jobs refuse {host}` does not)"
+
+
 def removed_sentence(job: Json, at: object, why: object) -> str:
     """Write when and why [retention] deleted a job's model, and the command that trains it again."""
     again = f"`cis490-jobs requeue {typed(job)}` trains it again"

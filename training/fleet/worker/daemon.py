@@ -32,7 +32,7 @@ from training.fleet.process.inhibitor import Inhibitor
 from training.fleet.process.parents import WarmParents
 from training.fleet.process.supervise import STATE_VARIABLE, LocalRunner, end_leftovers
 from training.fleet.wire.attempts import SetAsideWork
-from training.fleet.wire.constants import SET_ASIDE_TOLD
+from training.fleet.wire.constants import SET_ASIDE_TOLD, UNCONFIRMED
 from training.fleet.worker import requests, saved_states, start_check
 from training.fleet.worker.actions import Actions, Own
 from training.fleet.worker.attempt import TrainerAttempt
@@ -380,7 +380,7 @@ def doctor(options: Options) -> int:
 def deliver(options: Options, ref: str) -> int:
     """Send the stored bundle that ``ref`` names to the receiver again. Return 0 if it is accepted, 1 if it is refused
     or cannot be read. Return 2 unless ``ref`` names exactly one stored bundle, 75 if the receiver is not reached or
-    cannot take it now."""
+    cannot take it now, as while an operator there must accept it first."""
     aside = SetAside(options.aside)
     found = aside.named(ref)
     if len(found) != 1:
@@ -396,6 +396,10 @@ def deliver(options: Options, ref: str) -> int:
     except (ClientError, OSError) as error:
         print(f"{PROGRAM}: {printable(error)}; the bundle is kept in {work.folder}", file=sys.stderr)
         return 75 if isinstance(error, Unreachable | Unavailable) else 1
+    if receipt.status == UNCONFIRMED:
+        waits = "the receiver does not know its claim, so that an operator there must accept it"
+        print(f"{PROGRAM}: {job.name} waits: {waits}; the bundle is kept in {work.folder}", file=sys.stderr)
+        return 75
     aside.forget(work)
     print(f"{job.name} is completed with the model that was kept here (attempt {receipt.attempt})")
     return 0

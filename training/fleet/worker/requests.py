@@ -16,8 +16,9 @@ from msgspec.structs import asdict, replace
 
 from training.contract import spec_hash
 from training.crashpoint import crashpoint
-from training.fleet.client.client import FleetClient, Grant, Refused, Stranger, Unavailable
+from training.fleet.client.client import FleetClient, Refused, Stranger, Unavailable
 from training.fleet.wire.attempts import CompleteReply, LogLines, SetAsideWork
+from training.fleet.wire.constants import UNCONFIRMED
 from training.fleet.worker import reports
 from training.fleet.worker.state import events as t
 
@@ -34,15 +35,14 @@ class AbortedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """The facts about the worker that each claim sends, and ``at_leisure``, called after a claim that brought no
-    job."""
+    """The facts about the worker that each claim sends, and ``housekeeping``, called after each claim and heartbeat."""
 
     instance_id: str
     session_id: str
     capability: Callable[[], Mapping[str, Any]]
     trainer_digests: Callable[[], Mapping[str, str]]
     set_aside: Callable[[], Sequence[SetAsideWork]] = tuple
-    at_leisure: Callable[[FleetClient], object] = lambda _: None  # while there is no job
+    housekeeping: Callable[[FleetClient], object] = lambda _: None
 
 
 @dataclass
@@ -60,9 +60,17 @@ class Calls:
     def send(self, request: Request) -> None:
         """Send a request on its own thread and return at once; the thread posts the event of the answer or failure."""
         try:
-            threading.Thread(target=lambda: self.post(self.carry_out(request)), name="call", daemon=True).start()
+            threading.Thread(target=self._send, args=(request,), name="call", daemon=True).start()
         except RuntimeError as error:  # trainers have started as many processes as this account may have
             self.post(t.NotAnswered(call=request.call, detail=str(error)))
+
+    def _send(self, request: Request) -> None:
+        self.post(self.carry_out(request))
+        if isinstance(request, t.SendClaim | t.SendHeartbeat):
+            try:
+                self.asker.housekeeping(self.client)
+            except Exception as error:  # noqa: BLE001 - whatever the disk holds, the worker goes on
+                log.warning("saved states were not tidied up: %s", error)
 
     def abort(self, call: int) -> None:
         """Abort the request with this number before it is sent, or an upload while it runs."""
@@ -109,7 +117,8 @@ class Calls:
                 return t.HeartbeatAnswered(call=request.call, reply=client.heartbeat(job_id, request.message, tries=1))
             case t.SendComplete():
                 message = replace(request.message, report=reports.read(request.delivery.path))
-                client.complete(job_id, message, tries=1)
+                if client.complete(job_id, message, tries=1).status == UNCONFIRMED:
+                    return t.Unconfirmed(call=request.call)
                 return t.Completed(call=request.call, log_next=after)
             case t.SendFail():
                 moved = client.fail(job_id, request.message, tries=1)
@@ -133,11 +142,6 @@ class Calls:
             set_aside=list(self.asker.set_aside()),
             tries=1,
         )
-        if not isinstance(answer, Grant):
-            try:
-                self.asker.at_leisure(self.client)
-            except Exception as error:  # noqa: BLE001 - the answer must reach the worker whatever the disk holds
-                log.warning("saved states were not tidied up: %s", error)
         return t.ClaimAnswered(call=request.call, reply=answer)
 
     def _upload(self, request: t.Upload) -> t.Event:
@@ -168,6 +172,7 @@ def deliver(client: FleetClient, work: t.Delivery) -> CompleteReply:
         artifact_id=work.sha256,
         record=work.record,
         report=reports.read(work.path),
+        database_id=work.assignment.database_id,
     )
 
 

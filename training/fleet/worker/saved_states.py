@@ -1,7 +1,7 @@
 """Saved states of trainers on this host, one folder per job: kept while the job may return to this host, within limits.
 
 A job that was completed or cancelled elsewhere never returns; a failed one returns if it is requeued. The worker asks
-for the jobs' status while it is idle, and accepts only the answer of the database that granted the job.
+for the jobs' status now and then, and accepts only the answer of the database that granted the job.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from training.files import remove_tree, write_whole
-from training.fleet.client.client import FleetClient, Refused, Unavailable, Unreachable
+from training.fleet.client.client import FleetClient, Refused, Stranger, Unavailable, Unreachable
 from training.fleet.scheduling.job import FINAL, JobStatus
 from training.sizes import walk
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 KEPT_MAX = 5  # the newest
 BYTES_MAX = 4 * 1024**3  # of all but the newest
 AGE_MAX_S = 14 * 86_400.0  # since a trainer last wrote there
-ASK_EVERY_S = 300.0
+ASK_EVERY_S = 60.0
 OVER = FINAL - {JobStatus.FAILED}
 _GRANTED_BY, _STRETCHES = ".database", ".stretches"  # notes beside the folder
 
@@ -103,8 +103,8 @@ class Leftovers:
                 continue
             try:
                 told = client.about(granted_by).job(each.folder.name)
-            except Refused:
-                continue  # unknown there, or not visible to this host: it is removed by age
+            except (Refused, Stranger):
+                continue  # unknown there, not visible to this host, or of another database: it is removed by age
             except (Unavailable, Unreachable):
                 return
             status, keep_s = told["job"]["status"], told["keep_state_s"]

@@ -220,7 +220,7 @@ def folders_of(artifacts: Path, reports: Path, assignment: Assignment) -> Attemp
         end=artifacts / job / f"{attempt}.log.end",
         trained=artifacts / job / f"{attempt}.log.trained",
         stretches=artifacts / job / f"{attempt}.log.stretches",
-        bundle=artifacts / job / bundle_name(assignment.model, assignment.mode, assignment.job_id),
+        bundle=artifacts / job / attempt / bundle_name(assignment.model, assignment.mode, assignment.job_id),
     )
 
 
@@ -258,7 +258,4 @@ def prune(*roots: Path, in_use: Collection[Assignment] = ()) -> None:
             for log in folder.parent.glob(f"{folder.name}.log*"):
                 log.unlink(missing_ok=True)
             with suppress(OSError):
-                if not any(folder.parent.glob("attempt-*-*")):
-                    for bundle in folder.parent.glob("*.tar.zst*"):  # left by a worker killed at packing
-                        bundle.unlink()
                 folder.parent.rmdir()

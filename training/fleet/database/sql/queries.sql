@@ -506,6 +506,48 @@ SELECT r.artifact_id, r.job_id, r.attempt, r.model, r.mode, r.size, r.stored_at,
 LEFT JOIN gone_bundles AS g ON g.subject = r.model || '_' || r.mode || '/' || r.artifact_id
 ORDER BY r.seq
 
+-- name: unconfirmed — what came under a claim that this database did not grant
+SELECT * FROM unconfirmed WHERE claim_id = :claim_id
+
+-- name: unconfirmed_share — what is stored of a host's unconfirmed work, apart from one claim's
+SELECT count(*) AS n, coalesce(sum(size), 0) AS bytes FROM unconfirmed WHERE host = :host AND claim_id <> :claim_id
+
+-- name: add_unconfirmed — its bundle is stored; another bundle of the same claim is not taken
+INSERT INTO unconfirmed (claim_id, job_id, host, artifact_id, size, at)
+VALUES (:claim_id, :job_id, :host, :artifact_id, :size, :now)
+ON CONFLICT (claim_id) DO UPDATE SET at = :now
+WHERE (job_id, host, artifact_id) = (:job_id, :host, :artifact_id) AND refused_at IS NULL
+
+-- name: tell_unconfirmed — its worker has said what completes the job by it
+UPDATE unconfirmed SET told = :told,
+  from_before = coalesce(:database_id, '') = (SELECT database_id FROM identity) AND EXISTS (SELECT 1 FROM restores)
+WHERE claim_id = :claim_id AND told IS NULL
+
+-- name: unconfirmed_work — what waits for an operator's decision: a host's, everything from before a restore, or (NULL) all
+SELECT u.claim_id, u.job_id, u.host, u.artifact_id, u.told, u.from_before, j.name, j.model, j.mode
+FROM unconfirmed AS u JOIN jobs AS j ON j.job_id = u.job_id
+WHERE u.told IS NOT NULL AND (:host IS NULL OR u.host = :host OR (:before_restore AND u.from_before = 1))
+ORDER BY u.host, u.at
+
+-- name: unconfirmed_hosts — whose work waits for an operator's decision, and how much of it
+SELECT host, count(*) AS n, sum(from_before) AS n_before,
+  strftime('%Y-%m-%d %H:%M', (SELECT max(at) FROM restores), 'unixepoch') AS restored
+FROM unconfirmed WHERE told IS NOT NULL GROUP BY host ORDER BY host
+
+-- name: refuse_unconfirmed — an operator refused it; its worker is answered so
+UPDATE unconfirmed SET refused_at = :now, told = NULL, size = 0 WHERE claim_id = :claim_id
+
+-- name: forget_unconfirmed — its job is completed by it, or it is of no use
+DELETE FROM unconfirmed WHERE claim_id = :claim_id
+
+-- name: useless_unconfirmed — its job has ended, or nothing more came of it for long
+SELECT u.claim_id, u.artifact_id, j.model, j.mode FROM unconfirmed AS u JOIN jobs AS j ON j.job_id = u.job_id
+WHERE j.status IN ('completed', 'cancelled') OR (u.told IS NULL AND coalesce(u.refused_at, u.at) < :before)
+
+-- name: is_bundle_named — an attempt or unconfirmed work has this bundle
+SELECT 1 FROM artifacts WHERE artifact_id = :artifact_id
+UNION ALL SELECT 1 FROM unconfirmed WHERE artifact_id = :artifact_id AND refused_at IS NULL
+
 -- name: add_log — output lines, in the piece in which they came
 INSERT INTO log_chunks (job_id, attempt, first, count, text)
 VALUES (:job_id, :attempt, :first, :count, :text)

@@ -268,7 +268,7 @@ SELECT * FROM log_files WHERE gone IS NOT NULL AND bytes > 0
 SELECT job_id, attempt, claim_id FROM attempts WHERE log_next = 0
 
 -- name: doctor_claims — whose parts may lie in the store
-SELECT claim_id FROM attempts
+SELECT claim_id FROM attempts UNION SELECT claim_id FROM unconfirmed
 
 -- name: rebuilt_number — the next grant of a job is to be this attempt and generation, as its provenance says
 UPDATE jobs SET attempt = :attempt, generation = :generation WHERE job_id = :job_id AND status = 'pending'
@@ -278,6 +278,13 @@ UPDATE events SET detail = :detail WHERE job_id = :job_id AND transition = 'clai
 
 -- name: void_every_invitation — codes of an older copy may have been used since
 DELETE FROM invitations WHERE used_by IS NULL
+
+-- name: add_restore — a restore or rebuild: work that was granted since the backup is not known here
+INSERT INTO restores (at) VALUES (:now)
+
+-- name: unconfirmed_bundles — they are in the store, and no attempt's
+SELECT j.model || '_' || j.mode || '/' || u.artifact_id || '/bundle.tar.zst' AS path
+FROM unconfirmed AS u JOIN jobs AS j ON j.job_id = u.job_id
 
 -- name: be_database — a database rebuilt from a store is the one that filled it
 UPDATE identity SET database_id = :database_id WHERE one = 1

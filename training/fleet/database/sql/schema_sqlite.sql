@@ -198,6 +198,26 @@ CREATE TABLE artifacts (            -- bundles in the store, by the attempt that
 ) STRICT;
 CREATE INDEX artifacts_by_job ON artifacts (job_id);
 
+CREATE TABLE unconfirmed (          -- finished work under claims that this database did not grant; an operator decides on it
+  claim_id    TEXT PRIMARY KEY,
+  job_id      TEXT NOT NULL REFERENCES jobs (job_id),
+  host        TEXT NOT NULL,
+  artifact_id TEXT NOT NULL,
+  size        INTEGER NOT NULL CHECK (size >= 0),  -- of the bundle
+  at          REAL NOT NULL,        -- when the bundle came
+  told        TEXT,                 -- what completes the job by it, as JSON; NULL: only the bundle is here
+  from_before INTEGER NOT NULL DEFAULT 0 CHECK (from_before IN (0, 1)),  -- its host says: granted by this database, before a restore
+  refused_at  REAL,
+  seal INTEGER
+) STRICT;
+CREATE INDEX unconfirmed_by_host ON unconfirmed (host);
+
+CREATE TABLE restores (             -- when this database was brought back from a backup, or rebuilt
+  seq INTEGER PRIMARY KEY,
+  at  REAL NOT NULL,
+  seal INTEGER
+) STRICT;
+
 CREATE TABLE results (              -- what the report of a completed attempt says; the report lies beside its bundle
   job_id  TEXT NOT NULL,
   attempt INTEGER NOT NULL,
@@ -317,7 +337,7 @@ CREATE TABLE notices (              -- what somebody may want to know, written w
   seq     INTEGER PRIMARY KEY,
   at      REAL NOT NULL,
   kind    TEXT NOT NULL CHECK (kind IN
-    ('failure', 'plan_done', 'quarantine', 'disk', 'certificate', 'incident', 'change')),
+    ('failure', 'plan_done', 'quarantine', 'disk', 'certificate', 'incident', 'change', 'unconfirmed')),
   subject TEXT NOT NULL,            -- a job's name, a host, a certificate's owner
   sentence TEXT NOT NULL,
   event   INTEGER,                  -- the event row that it follows from
@@ -444,7 +464,9 @@ INSERT INTO seals (tbl, n) VALUES
   ('plan_in_force', 0),
   ('quarantines', 0),
   ('removals', 0),
+  ('restores', 0),
   ('results', 0),
   ('tokens', 0),
+  ('unconfirmed', 0),
   ('usage_samples', 0),
   ('watches', 0);

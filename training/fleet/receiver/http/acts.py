@@ -17,14 +17,15 @@ from training.fleet.receiver.http import html
 from training.fleet.receiver.http.bodies import acting, read_form, read_json
 from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.receiver.http.problems import Answer
-from training.fleet.service import acts
+from training.fleet.receiver.http.steps import carry_out
+from training.fleet.service import acts, unconfirmed
 from training.fleet.service.acts import ActOutlook, Done, Selection
 from training.fleet.service.audit import Act
 from training.fleet.service.guards import check_known, check_release
 from training.fleet.service.job_views import JobFilter
 from training.fleet.service.preview import Previews
 from training.fleet.wire.constants import JobAct, ProblemType, Refusal
-from training.fleet.wire.messages import ActReply, ActRequest
+from training.fleet.wire.messages import ActReply, ActRequest, DecisionReply
 
 if TYPE_CHECKING:  # loaded with the first page
     from training.fleet.pages.act import Outcome, Question
@@ -32,6 +33,7 @@ if TYPE_CHECKING:  # loaded with the first page
 logger = logging.getLogger(__name__)
 
 _ORDERS = {str(act): act for act in (Act.PAUSE, Act.DRAIN, Act.RESUME)}  # of a host
+_WORDS = {str(act): act for act in (Act.ACCEPT, Act.REFUSE)}  # of a host's unconfirmed work
 Fields = Mapping[str, Sequence[str]]
 NAMES_MAX = 50  # in one answer
 _CHANGED = "This has changed meanwhile, and nothing was done. It would now be:"
@@ -66,6 +68,9 @@ async def _question(context: ReceiverContext, request: Request, fields: Fields) 
     if (order := _ORDERS.get(what)) is not None:
         now, jobs = await context.look(lambda: _under_order(context, order, host))
         return pages.order_question(order, host, now, jobs)
+    if (word := _WORDS.get(what)) is not None:
+        rows = await context.look(lambda: unconfirmed.waiting(context.service, context.reader, host))
+        return pages.decision_question(word, host, [row["name"] for row in rows])
     if what == "release":
         reason = await context.look(lambda: _quarantined(context, host))
         return pages.release_question(host, reason)
@@ -87,6 +92,8 @@ async def _outcome(context: ReceiverContext, request: Request, form: Fields) -> 
         answer = await context.act(request, lambda: acts.order(context.service, context.audit, order, host, who))
         context.room.wake()
         return pages.order_outcome(order, host, answer.note)
+    if (word := _WORDS.get(what)) is not None:
+        return pages.decision_outcome(word, await decided(word, context, request, host))
     if what == "release":
         await context.act(request, lambda: acts.release(context.service, context.audit, host, who))
         context.room.wake()
@@ -100,6 +107,15 @@ async def _outcome(context: ReceiverContext, request: Request, form: Fields) -> 
     agreed = int(number) if number.isascii() and number.isdigit() and len(number) <= 6 else -1
     done = await _done(context, request, doing, _selection(form), agreed)
     return None if done is None else pages.jobs_outcome(doing, done)
+
+
+async def decided(act: Act, context: ReceiverContext, request: Request, host: str) -> DecisionReply:
+    """Accept or refuse a host's unconfirmed work; with ``?all=true`` also every host's from before a restore."""
+    every = request.query_params.get("all") == "true"
+    who, decide = acting(context, request), partial(acts.decide, context.service, context.audit, act, host)
+    rows = await context.act(request, lambda: decide(who, before_restore=every))
+    left = await carry_out(context, request, context.delivery.accept(rows)) if act is Act.ACCEPT else []
+    return DecisionReply(host=host, jobs=[row["name"] for row in rows], left=left)
 
 
 # -- jobs -------------------------------------------------------------------------------------------------------
@@ -161,7 +177,7 @@ def _doing(what: str) -> JobAct:
         return JobAct(what)
     except ValueError:
         raise Refusal(
-            ProblemType.BAD_REQUEST, f"what: expected one of {', '.join([*JobAct, *_ORDERS])}, release, reload"
+            ProblemType.BAD_REQUEST, f"what: expected one of {', '.join([*JobAct, *_ORDERS, *_WORDS])}, release, reload"
         ) from None
 
 

@@ -372,6 +372,7 @@ class ReceiverContext:
         removed = await self.disk(lambda: self.store.incoming.sweep(before))
         if removed:
             logger.info("%d unfinished uploads were removed", removed)
+        await self.call(lambda: self.service.forget_useless(before))
         await self.disk(partial(self.datasets.sweep, before))
         await self.disk(partial(self.states.sweep, before))
 

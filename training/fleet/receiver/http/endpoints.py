@@ -332,9 +332,14 @@ async def _ordered(act: Act, context: ReceiverContext, request: Request) -> Answ
     return answer
 
 
+async def _decided(act: Act, context: ReceiverContext, request: Request) -> Answer:
+    return await acts.decided(act, context, request, request.path_params["host_id"])
+
+
 _ACTS: dict[str, Endpoint] = {
     **{act: partial(_moved, act) for act in (Act.CANCEL, Act.REQUEUE, Act.HOLD, Act.UNHOLD)},
     **{act: partial(_ordered, act) for act in (Act.PAUSE, Act.DRAIN, Act.RESUME)},
+    **{act: partial(_decided, act) for act in (Act.ACCEPT, Act.REFUSE)},
 }
 
 

@@ -65,6 +65,7 @@ _PARAMETERS: Mapping[str, tuple[Json, str]] = {
     "path": (_STRING, "the path of the file in the data set's listing"),
     "removed": (_STRING, _GONE),
     "now": (_STRING, _NOW),
+    "all": (_STRING, "true: also the work of all hosts from before a restore"),
     "attempt": (_NUMBER, "the number of the attempt; 0 is the last one"),
     "points": (_NUMBER, "the largest number of epochs; 500 by default, at most 20,000"),
     constants.HEADER_CLAIM_ID: (_STRING, "the claim's id, from its grant"),
@@ -149,6 +150,8 @@ def _responses(route: Route, shared: dict[str, Json]) -> Json:
     found: Json = {"200": _success(route)}
     if route.name in ("model", "probe"):
         found["206"] = _success(route) | {"description": "The requested range"}
+    if route.name in ("upload", "complete", "deliver"):
+        found["202"] = _success(route) | {"description": "Stored; an operator decides, as the claim is not known"}
     problem_types = refusals(route)
     for status in sorted({problem_type.status for problem_type in problem_types}):
         named = [problem_type.value for problem_type in problem_types if problem_type.status == status]

@@ -16,7 +16,14 @@ from starlette.routing import Match
 
 from training.fleet.database.writer import DatabaseError, DatabaseFull, WriterClosed
 from training.fleet.store.errors import StoreError
-from training.fleet.wire.constants import HEADER_OFFSET, HEADER_PROBLEM, JSON_BODY_MAX, ProblemType, Refusal
+from training.fleet.wire.constants import (
+    HEADER_OFFSET,
+    HEADER_PROBLEM,
+    JSON_BODY_MAX,
+    UNCONFIRMED,
+    ProblemType,
+    Refusal,
+)
 from training.fleet.wire.message import Wire
 from training.fleet.wire.messages import Problem
 
@@ -165,6 +172,6 @@ def _whole_numbers(value: Any) -> Any:
 
 
 def reply(message: Any, headers: Mapping[str, str] | None = None) -> Response:
-    """Make the answer 200 with a message as its JSON body."""
-    shown = {**PLAIN, **(headers or {})}
-    return Response(msgspec.json.encode(message), headers=shown, media_type="application/json")
+    """Make the answer 200 with a message as its JSON body; 202 for work that stays unconfirmed."""
+    shown, status = {**PLAIN, **(headers or {})}, 202 if getattr(message, "status", "") == UNCONFIRMED else 200
+    return Response(msgspec.json.encode(message), status, shown, "application/json")

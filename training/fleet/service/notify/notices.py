@@ -169,6 +169,7 @@ class Notices:
             self._plan_done(ended)
         self._disk()
         self._certificates()
+        self._unconfirmed()
 
     def forget_old(self) -> int:
         """Delete the notices that every channel sent long ago; return their number."""
@@ -229,6 +230,23 @@ class Notices:
                 self._outbox.add(NoticeKind.CERTIFICATE, owner, sentence, lasting=True)
         for owner in told - found:
             self._outbox.over(NoticeKind.CERTIFICATE, owner)
+
+    def _unconfirmed(self) -> None:
+        """Make a notice of each host whose work waits for a decision, and one more when more of it comes."""
+        told, found = self._outbox.lasting(NoticeKind.UNCONFIRMED), set()
+        for row in self._db.all("unconfirmed_hosts"):
+            host, subject = row["host"], f"{row['host']} ({row['n']})"
+            found.add(subject)
+            if subject not in told:
+                before = f"; {row['n_before']} of them, it says, from before the restore of {row['restored']} UTC"
+                sentence = (
+                    f"host {host} brought {counted(row['n'], 'results')} under claims that this database did not grant"
+                    f"{before if row['n_before'] else ''}: `cis490-jobs accept {host}` completes their jobs, "
+                    f"`cis490-jobs refuse {host}` sets them aside there"
+                )
+                self._outbox.add(NoticeKind.UNCONFIRMED, subject, sentence, lasting=True)
+        for subject in told - found:
+            self._outbox.over(NoticeKind.UNCONFIRMED, subject)
 
 
 def _failure(row: Any) -> str:

@@ -28,6 +28,7 @@ _WORDS = {
     NoticeKind.CERTIFICATE: "expiring certificates",
     NoticeKind.INCIDENT: "incidents",
     NoticeKind.CHANGE: "changed hosts",
+    NoticeKind.UNCONFIRMED: "hosts with unconfirmed work",
 }
 
 

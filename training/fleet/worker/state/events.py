@@ -195,6 +195,10 @@ class NotAnswered(CallEnded, frozen=True):
     stranger: bool = False  # another program answered
 
 
+class Unconfirmed(CallEnded, frozen=True):
+    """The receiver has stored the result, but its database does not know the claim; an operator there decides."""
+
+
 class DeliveryBroken(CallEnded, frozen=True):
     """Event: the bundle cannot be read any more."""
 

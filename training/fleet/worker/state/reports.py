@@ -27,7 +27,8 @@ def send(transition: StateStep) -> None:
     if transition.phase is Phase.COMPLETING:
         assert work.delivery is not None
         sha256, record = work.delivery.sha256, work.delivery.record
-        message = CompleteRequest(artifact_id=sha256, spec_hash=spec_hash(work.assignment.spec), record=record, **said)
+        said |= {"spec_hash": spec_hash(work.assignment.spec), "database_id": work.assignment.database_id}
+        message = CompleteRequest(artifact_id=sha256, record=record, **said)
         transition.do(t.SendComplete(call=call, delivery=work.delivery, message=message))
         return
     assert failure is not None
@@ -51,6 +52,8 @@ def answered(transition: StateStep, answer: t.Event) -> None:
             transition.say(f"delivered {transition.work.assignment.name}")
             transition.set_work(first=answer.log_next)
             transition.finish(job_over=True, delivered=True)
+        case t.Unconfirmed():
+            _wait_for_operator(transition)
         case t.FailTaken():
             transition.set_work(first=answer.log_next)
             lacked_time = transition.work.failure is not None and transition.work.failure.goes_on
@@ -61,6 +64,18 @@ def answered(transition: StateStep, answer: t.Event) -> None:
             transition.fail(Failure(EndReason.UPLOAD_FAILED, answer.detail))
         case t.CallRefused():
             _refused(transition, answer)
+
+
+def _wait_for_operator(transition: StateStep) -> None:
+    """Keep the finished work, and ask again every ``retry_max_s`` whether an operator has decided on it. Other jobs go
+    on meanwhile."""
+    if not transition.work.unconfirmed:
+        why = "the receiver does not know its claim, and an operator there decides"
+        transition.say(f"{transition.work.assignment.name} waits: {why}", warning=True)
+    transition.set_work(unconfirmed=True, beat_at=None)
+    transition.set(call_at=transition.now + transition.settings.retry_max_s, tries=0)
+    if transition.state.leaving:
+        transition.leave()  # it stays on the disk for the next session
 
 
 def _refused(transition: StateStep, answer: t.CallRefused) -> None:

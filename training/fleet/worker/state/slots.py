@@ -74,6 +74,11 @@ class Slots(Struct, frozen=True, kw_only=True):
         return {slot: one.work for slot, one in self.machines.items() if one.work is not None}
 
     @property
+    def busy(self) -> Mapping[int, Work]:
+        """The current jobs, by slot, except those that wait for an operator at the receiver."""
+        return {slot: work for slot, work in self.works.items() if not work.unconfirmed}
+
+    @property
     def training(self) -> list[int]:
         """The slots whose trainers are starting (perhaps while their data arrive), running, or stopping."""
         return [slot for slot, one in self.machines.items() if one.phase in WITH_TRAINER]
@@ -367,7 +372,7 @@ class _Turn:
         """Return True while this slot's trainer may not start: another slot holds the same job, or one of the trainers
         must be trained alone."""
         job_id = self.slots.works[slot].assignment.job_id
-        others = {other: work for other, work in self.slots.works.items() if other not in (slot, *self.slots.waiting)}
+        others = {other: work for other, work in self.slots.busy.items() if other not in (slot, *self.slots.waiting)}
         if any(work.assignment.job_id == job_id for work in others.values()):
             return True
         started = [other for other in self.slots.training if other in others]
@@ -439,7 +444,7 @@ class _Turn:
 
     def _has_room(self) -> bool:
         """Return True if the worker may ask for one more job."""
-        works, training = self.slots.works, self.slots.training
+        works, training = self.slots.busy, self.slots.training
         if self.slots.leaving or self.slots.last_word is not None:
             return False
         if self.slots.halt is not None:

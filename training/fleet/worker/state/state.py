@@ -111,6 +111,7 @@ class Work(Struct, frozen=True, kw_only=True):
     crowded: bool = False  # memory ran out while others used it, too
     delivery: t.Delivery | None = None
     faults: int = 0  # refused uploads
+    unconfirmed: bool = False  # it waits for an operator at the receiver, and may for days
 
 
 class State(Struct, frozen=True, kw_only=True):

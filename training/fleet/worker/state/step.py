@@ -27,6 +27,7 @@ PACKING                 packed                              UPLOADING
 UPLOADING               stored                              COMPLETING
 ..                      refused permanently                 FAILING
 COMPLETING              receipt                             IDLE
+..                      unconfirmed: an operator decides    COMPLETING, for a while
 ..                      the artifact is not there           UPLOADING
 FAILING                 taken, or refused                   IDLE
 any                     the work is superseded, cancelled   IDLE (with a trainer: by way of STOPPING)
@@ -189,7 +190,7 @@ def _signal(transition: StateStep) -> None:
             transition.kill()
         return
     transition.set(leave_by=transition.now + transition.settings.leave_s)
-    if transition.phase in (Phase.IDLE, Phase.ASKING):
+    if transition.phase in (Phase.IDLE, Phase.ASKING) or transition.work.unconfirmed:
         transition.leave()  # should a grant be on its way: the next session asks again with the same request_id
     elif transition.phase is Phase.RUNNING:
         transition.say(f"stopping {transition.work.assignment.name}: the job is handed back")

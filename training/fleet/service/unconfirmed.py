@@ -1,0 +1,114 @@
+"""Finished work under claims that the database did not grant. It is stored, and an operator accepts or refuses it.
+
+After a restore, workers bring work that the older database does not know; but a host may also invent a claim. So such
+work changes no job by itself. A host's unconfirmed work takes at most the host's share of the free space. The worker
+keeps its copy and repeats its report until the work is accepted or refused. No HTTP and no SQL.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from training.contract import spec_hash
+from training.fleet.database.writer import Database, Row
+from training.fleet.queue.attempts import DeliveryNews
+from training.fleet.scheduling.job import Job, JobStatus
+from training.fleet.service.fleet import FleetState
+from training.fleet.store.artifacts import Artifact
+from training.fleet.store.incoming import within_share
+from training.fleet.wire.attempts import CompleteReply, CompleteRequest, DeliverRequest
+from training.fleet.wire.constants import ID_PATTERN, UNCONFIRMED, ProblemType, Refusal
+
+CLAIMS_MAX = 32  # of one host, those that were refused lately among them
+
+
+def job_of(fleet: FleetState, job_id: str, claim_id: str | None, host_id: str | None) -> Job | None:
+    """Return the job of a claim that the database did not grant, if its work may be stored as unconfirmed. Return None
+    for a known claim, and without a claim or host; raise Refusal if the work is of no use."""
+    if host_id is None or not re.fullmatch(ID_PATTERN, claim_id or "") or fleet.queue.attempts.by_claim(str(claim_id)):
+        return None
+    job, row = fleet.job(job_id), fleet.queue.db.one("unconfirmed", claim_id=claim_id)
+    if job.status is JobStatus.CANCELLED:
+        raise Refusal(ProblemType.JOB_CANCELLED, f"job {job.name} was cancelled; stop and drop the work")
+    if row is not None and (row["job_id"], row["host"]) != (job_id, host_id):
+        raise Refusal(ProblemType.LEASE_SUPERSEDED, f"that claim is not host {host_id}'s on this job; drop the work")
+    if row is not None and row["refused_at"] is not None:
+        raise Refusal(ProblemType.LEASE_SUPERSEDED, f"an operator refused this work of job {job.name}; drop it")
+    if job.status is JobStatus.COMPLETED:
+        raise Refusal(ProblemType.RESULT_CONFLICT, f"job {job.name} was completed by other work; drop this one")
+    if host_id not in fleet.host_registry.known:
+        raise Refusal(ProblemType.WRONG_STATE, f"host {host_id} is not known yet; let its worker ask for a job first")
+    return job
+
+
+def check_wanted(fleet: FleetState, host: str, claim_id: str, sha256: str | None, size: int) -> None:
+    """Raise Refusal for a second bundle of a claim, and if a host's unconfirmed work with ``size`` more bytes would
+    exceed the host's share."""
+    row = fleet.queue.db.one("unconfirmed", claim_id=claim_id)
+    held = fleet.queue.db.all("unconfirmed_share", host=host, claim_id=claim_id)[0]
+    if row is not None and sha256 not in (None, row["artifact_id"]):
+        raise Refusal(ProblemType.RESULT_CONFLICT, "this claim brought another bundle before; drop this one")
+    if held["n"] >= CLAIMS_MAX or not within_share(held["bytes"], size, fleet.store.disk_free_bytes()):
+        raise Refusal(
+            ProblemType.DISK_FULL,
+            f"{held['n']} results of host {host} wait to be confirmed, as much as one host may bring; "
+            f"`cis490-jobs accept {host}` or `cis490-jobs refuse {host}` makes room",
+        )
+
+
+def add(fleet: FleetState, **row: Any) -> DeliveryNews:
+    """Record that a bundle of no attempt is stored: its claim, job, host, digest and size."""
+    fleet.queue.db.run("add_unconfirmed", **row, now=fleet.clock.now())
+    return DeliveryNews.KNOWN
+
+
+def keep(fleet: FleetState, job: Job, request: CompleteRequest | DeliverRequest) -> CompleteReply:
+    """Store what completes the job by an unconfirmed bundle, which was uploaded before, and return the reply."""
+    row = fleet.queue.db.one("unconfirmed", claim_id=request.claim_id)
+    stored = row is not None and row["artifact_id"] == request.artifact_id
+    if not (stored and fleet.store.find(request.artifact_id, model=job.model, mode=job.mode)):
+        raise Refusal(
+            ProblemType.NO_ARTIFACT,
+            f"artifact {request.artifact_id[:12]}… of job {job.name} is not in the store; upload it first",
+        )
+    told = DeliverRequest.of(request, spec_hash=request.spec_hash or spec_hash(job.spec))
+    if told.spec_hash != spec_hash(job.spec):
+        raise Refusal(ProblemType.SPEC_MISMATCH, f"what was trained is not what job {job.name} asks for")
+    if row is not None and row["told"] is None:
+        text = msgspec.json.encode(told).decode()
+        fleet.queue.db.run("tell_unconfirmed", claim_id=told.claim_id, told=text, database_id=told.database_id)
+    return CompleteReply(job_id=job.job_id, status=UNCONFIRMED, artifact_id=told.artifact_id, attempt=0)
+
+
+def waiting(fleet: FleetState, db: Database, host: str, *, before_restore: bool = False) -> list[Row]:
+    """Return a host's work that waits for an operator's decision, and with ``before_restore`` also every host's from
+    before a restore; raise Refusal if there is none."""
+    known = fleet.host_registry.called(host)
+    name = host if known is None else known.name
+    rows = db.all("unconfirmed_work", host=name, before_restore=before_restore)
+    if not rows:
+        raise Refusal(ProblemType.WRONG_STATE, f"no work of host {name[:80]} waits to be confirmed")
+    return rows
+
+
+def refuse(fleet: FleetState, row: Row) -> None:
+    """Refuse unconfirmed work: the worker is answered so and sets its copy aside; the bundle here is deleted."""
+    fleet.queue.db.run("refuse_unconfirmed", claim_id=row["claim_id"], now=fleet.clock.now())
+    _remove(fleet, row)
+
+
+def forget_useless(fleet: FleetState, before: float) -> None:
+    """Delete unconfirmed work whose job has ended, and what was refused or left unfinished ``before`` (epoch s)."""
+    for row in fleet.queue.db.all("useless_unconfirmed", before=before):
+        fleet.queue.db.run("forget_unconfirmed", claim_id=row["claim_id"])
+        _remove(fleet, row)
+
+
+def _remove(fleet: FleetState, row: Row) -> None:
+    """Delete a bundle that no row names any more. Rows of new deliveries are written on this thread, too, so that none
+    comes between."""
+    if fleet.queue.db.one("is_bundle_named", artifact_id=row["artifact_id"]) is None:
+        fleet.store.remove(Artifact(row["artifact_id"], row["model"], row["mode"], 0))
