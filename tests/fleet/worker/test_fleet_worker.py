@@ -35,7 +35,7 @@ from training.fleet.process.ended import Ended
 from training.fleet.process.supervise import CommandSpec, SpawnFailedError
 from training.fleet.process.usage import Used
 from training.fleet.scheduling.job import EndReason
-from training.fleet.wire.attempts import FailRequest, HeartbeatRequest
+from training.fleet.wire.attempts import CompleteReply, CompleteRequest, FailRequest, HeartbeatRequest
 from training.fleet.wire.constants import HEADER_DATABASE, ProblemType
 from training.fleet.wire.views import JobDetail
 from training.fleet.worker import saved_states, scratch, start_check
@@ -842,6 +842,16 @@ def test_a_call_ends_in_one_event(error, answer):
     calls.send(t.SendFail(call=7, assignment=JOB, message=FailRequest(error="e")))
     assert said.get(timeout=30) == answer
     assert len(asked) == (error is not None)
+
+
+@pytest.mark.parametrize(("status", "kind"), [("completed", t.Completed), ("unconfirmed", t.Unconfirmed)])
+def test_a_result_that_is_only_stored_is_no_receipt(status, kind):
+    reply = CompleteReply(job_id="j", status=status, artifact_id="ab", attempt=0)
+    client = SimpleNamespace(about=lambda _: SimpleNamespace(complete=lambda *_, **__: reply))
+    calls = Calls(client, client, {}, lambda *_: (0, ()), lambda _: None)  # type: ignore[arg-type]
+    delivery = t.Delivery(assignment=JOB, path="/b", sha256="ab", size=3)
+    found = calls.carry_out(t.SendComplete(call=7, delivery=delivery, message=CompleteRequest(artifact_id="ab")))
+    assert isinstance(found, kind)
 
 
 def test_no_job_waits_for_the_requests_of_another():
