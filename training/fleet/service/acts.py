@@ -208,7 +208,7 @@ def decide(service: Service, audit: AuditLog, act: Act, host: str, who: str, *, 
     """Record in the audit that a host's unconfirmed work is accepted or refused, and return the work; with
     ``before_restore`` also every host's from before a restore. Refused work is marked so at once; accepted work still
     has to be verified."""
-    rows = unconfirmed.waiting(service, service.queue.db, host, before_restore=before_restore)
+    rows = unconfirmed.waiting(service.queue.db, host, before_restore=before_restore)
     audit.write(who, act, host, after={"jobs": [row["name"] for row in rows]})
     for row in rows if act is Act.REFUSE else ():
         unconfirmed.refuse(service, row)

@@ -83,14 +83,12 @@ def keep(fleet: FleetState, job: Job, request: CompleteRequest | DeliverRequest)
     return CompleteReply(job_id=job.job_id, status=UNCONFIRMED, artifact_id=told.artifact_id, attempt=0)
 
 
-def waiting(fleet: FleetState, db: Database, host: str, *, before_restore: bool = False) -> list[Row]:
+def waiting(db: Database, host: str, *, before_restore: bool = False) -> list[Row]:
     """Return a host's work that waits for an operator's decision, and with ``before_restore`` also every host's from
     before a restore; raise Refusal if there is none."""
-    known = fleet.host_registry.called(host)
-    name = host if known is None else known.name
-    rows = db.all("unconfirmed_work", host=name, before_restore=before_restore)
+    rows = db.all("unconfirmed_work", host=host, before_restore=before_restore)
     if not rows:
-        raise Refusal(ProblemType.WRONG_STATE, f"no work of host {name[:80]} waits to be confirmed")
+        raise Refusal(ProblemType.WRONG_STATE, f"no work of host {host[:80]} waits to be confirmed")
     return rows
 
 

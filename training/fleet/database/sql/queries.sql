@@ -526,13 +526,14 @@ WHERE claim_id = :claim_id AND told IS NULL
 -- name: unconfirmed_work — what waits for an operator's decision: a host's, everything from before a restore, or (NULL) all
 SELECT u.claim_id, u.job_id, u.host, u.artifact_id, u.told, u.from_before, j.name, j.model, j.mode
 FROM unconfirmed AS u JOIN jobs AS j ON j.job_id = u.job_id
-WHERE u.told IS NOT NULL AND (:host IS NULL OR u.host = :host OR (:before_restore AND u.from_before = 1))
+WHERE u.told IS NOT NULL AND j.status NOT IN ('completed', 'cancelled') AND (:host IS NULL OR u.host = :host OR (:before_restore AND u.from_before = 1))
 ORDER BY u.host, u.at
 
 -- name: unconfirmed_hosts — whose work waits for an operator's decision, and how much of it
-SELECT host, count(*) AS n, sum(from_before) AS n_before,
+SELECT u.host, count(*) AS n, sum(u.from_before) AS n_before,
   strftime('%Y-%m-%d %H:%M', (SELECT max(at) FROM restores), 'unixepoch') AS restored
-FROM unconfirmed WHERE told IS NOT NULL GROUP BY host ORDER BY host
+FROM unconfirmed AS u JOIN jobs AS j ON j.job_id = u.job_id
+WHERE u.told IS NOT NULL AND j.status NOT IN ('completed', 'cancelled') GROUP BY u.host ORDER BY u.host
 
 -- name: refuse_unconfirmed — an operator refused it; its worker is answered so
 UPDATE unconfirmed SET refused_at = :now, told = NULL, size = 0 WHERE claim_id = :claim_id

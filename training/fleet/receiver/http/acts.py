@@ -69,7 +69,7 @@ async def _question(context: ReceiverContext, request: Request, fields: Fields) 
         now, jobs = await context.look(lambda: _under_order(context, order, host))
         return pages.order_question(order, host, now, jobs)
     if (word := _WORDS.get(what)) is not None:
-        rows = await context.look(lambda: unconfirmed.waiting(context.service, context.reader, host))
+        rows = await context.look(lambda: unconfirmed.waiting(context.reader, host))
         return pages.decision_question(word, host, [row["name"] for row in rows])
     if what == "release":
         reason = await context.look(lambda: _quarantined(context, host))

@@ -8,7 +8,7 @@ the receiver stops.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from training.clock import Clock
@@ -206,47 +206,40 @@ class Notices:
             self._outbox.add(NoticeKind.QUARANTINE, host, sentence)
         return after
 
+    def _lasting(self, kind: NoticeKind, found: Mapping[str, str]) -> None:
+        """Make a notice of each sentence in ``found`` (by subject) that is new, and end those that hold no longer."""
+        told = self._outbox.lasting(kind)
+        for subject in [each for each in found if each not in told]:
+            self._outbox.add(kind, subject, found[subject], lasting=True)
+        for subject in told - found.keys():
+            self._outbox.over(kind, subject)
+
     def _disk(self) -> None:
-        here, told = "the receiver's disk", self._outbox.lasting(NoticeKind.DISK)
-        if self._has_room():
-            if told:
-                self._outbox.over(NoticeKind.DISK, here)
-        elif not told:
-            sentence = f"{here} is nearly full, and no jobs are handed out: free some space, `cis490-jobs doctor` helps"
-            self._outbox.add(NoticeKind.DISK, here, sentence, lasting=True)
+        here = "the receiver's disk"
+        sentence = f"{here} is nearly full, and no jobs are handed out: free some space, `cis490-jobs doctor` helps"
+        self._lasting(NoticeKind.DISK, {} if self._has_room() else {here: sentence})
 
     def _certificates(self) -> None:
-        now = self._clock.now()
+        now, found = self._clock.now(), {}
         rows = self._db.all("expiring_certificates", before=now + CERTIFICATE_S, after=now - CERTIFICATE_PAST_S)
-        told, found = self._outbox.lasting(NoticeKind.CERTIFICATE), set()
         for row in rows:
-            owner = f"{row['role']} {row['name']}"
-            found.add(owner)
-            if owner not in told:
-                left_s = row["expires_at"] - now
-                when = f"expires in {duration(left_s)}" if left_s > 0 else f"expired {duration(-left_s)} ago"
-                remedy = _RENEWED.get(row["role"], "enroll them again")
-                sentence = f"the certificate of {owner} {when}: {remedy}"
-                self._outbox.add(NoticeKind.CERTIFICATE, owner, sentence, lasting=True)
-        for owner in told - found:
-            self._outbox.over(NoticeKind.CERTIFICATE, owner)
+            owner, left_s = f"{row['role']} {row['name']}", row["expires_at"] - now
+            when = f"expires in {duration(left_s)}" if left_s > 0 else f"expired {duration(-left_s)} ago"
+            remedy = _RENEWED.get(row["role"], "enroll them again")
+            found[owner] = f"the certificate of {owner} {when}: {remedy}"
+        self._lasting(NoticeKind.CERTIFICATE, found)
 
     def _unconfirmed(self) -> None:
         """Make a notice of each host whose work waits for a decision, and one more when more of it comes."""
-        told, found = self._outbox.lasting(NoticeKind.UNCONFIRMED), set()
+        found = {}
         for row in self._db.all("unconfirmed_hosts"):
-            host, subject = row["host"], f"{row['host']} ({row['n']})"
-            found.add(subject)
-            if subject not in told:
-                before = f"; {row['n_before']} of them, it says, from before the restore of {row['restored']} UTC"
-                sentence = (
-                    f"host {host} brought {counted(row['n'], 'results')} under claims that this database did not grant"
-                    f"{before if row['n_before'] else ''}: `cis490-jobs accept {host}` completes their jobs, "
-                    f"`cis490-jobs refuse {host}` sets them aside there"
-                )
-                self._outbox.add(NoticeKind.UNCONFIRMED, subject, sentence, lasting=True)
-        for subject in told - found:
-            self._outbox.over(NoticeKind.UNCONFIRMED, subject)
+            host, n, before = row["host"], row["n"], row["n_before"]
+            since = f"; {before} of them, it says, from before the restore of {row['restored']} UTC" if before else ""
+            found[f"{host} ({n})"] = (
+                f"host {host} brought {counted(n, 'results')} under claims that this database did not grant{since}: "
+                f"`cis490-jobs accept {host}` completes their jobs, `cis490-jobs refuse {host}` sets them aside there"
+            )
+        self._lasting(NoticeKind.UNCONFIRMED, found)
 
 
 def _failure(row: Any) -> str:
