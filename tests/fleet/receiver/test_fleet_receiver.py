@@ -314,7 +314,7 @@ def test_an_upload_without_a_digest_is_named_by_its_bytes(receiver):
         put(wire, grant.claim_id)
         status, _, body = wire.answer()
     assert status == 200
-    assert json.loads(body) == {"artifact_id": SHA, "job_id": JOB, "size": len(BODY)}
+    assert json.loads(body) == {"artifact_id": SHA, "job_id": JOB, "size": len(BODY), "status": "stored"}
 
 
 def test_an_upload_in_chunks(receiver):

@@ -188,7 +188,9 @@ UNTOLD = {
     "invitations": each("code_sha256 role name created_at expires_at used_by", LISTED),
     "tokens": each("token_sha256 name created_at expires_at revoked_at role", LISTED),
     "plan_datasets": each("name dataset_id", "as the plan was read last"),
-    "unconfirmed": each("claim_id host artifact_id size at told from_before refused_at", "its worker says it again"),
+    "unconfirmed": each(
+        "claim_id job_id host artifact_id size at told from_before refused_at", "its worker says it again"
+    ),
     "restores": each("seq at", NOBODY),
 }
 

@@ -200,7 +200,7 @@ CREATE INDEX artifacts_by_job ON artifacts (job_id);
 
 CREATE TABLE unconfirmed (          -- finished work under claims that this database did not grant; an operator decides on it
   claim_id    TEXT PRIMARY KEY,
-  job_id      TEXT NOT NULL REFERENCES jobs (job_id),
+  job_id      TEXT NOT NULL,
   host        TEXT NOT NULL,
   artifact_id TEXT NOT NULL,
   size        INTEGER NOT NULL CHECK (size >= 0),  -- of the bundle
