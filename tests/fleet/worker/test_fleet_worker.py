@@ -1170,14 +1170,13 @@ def test_a_thread_that_cannot_be_started_is_an_event(tmp_path, monkeypatch):
     assert [type(each) for each in said] == [t.NotAnswered, t.SpawnFailed, t.PackFailed]
 
 
-def test_what_fails_at_leisure_costs_no_answer():
+def test_what_fails_in_housekeeping_costs_no_answer():
     said: list[t.Event] = []
-    asker = Asker("i", "s", dict, dict, at_leisure=lambda _: 1 / 0)
+    asker = Asker("i", "s", dict, dict, housekeeping=lambda _: 1 / 0)
     client: Any = SimpleNamespace(ask=lambda *_, **__: None)
-    event = Calls(client, client, asker, lambda *_: (0, ()), said.append).carry_out(
-        t.SendClaim(call=1, request_id="r", wait_s=0.0)
-    )
-    assert isinstance(event, t.ClaimAnswered)
+    calls = Calls(client, client, asker, lambda *_: (0, ()), said.append)
+    calls._send(t.SendClaim(call=1, request_id="r", wait_s=0.0))
+    assert [type(each) for each in said] == [t.ClaimAnswered]
 
 
 def test_having_slept_is_noticed(tmp_path):
