@@ -13,6 +13,7 @@ import threading
 import time
 from contextlib import ExitStack
 
+from claim import WAIT_S
 from receivers import CAPABILITY, Caller, Report, Served, arguments, fill, receiver, workplace
 
 PAGES = ("/", "/jobs", "/jobs?status=running&sort=name", "/events", "/login", "/static/none.js")
@@ -74,7 +75,7 @@ def main() -> None:
         call, stop, jobs = Caller(served.port), threading.Event(), []
         for number in range(args.running):
             host = f"bench-{number}"
-            body = {"host_id": host, "capability": CAPABILITY | {"hostname": host}}
+            body = {"host_id": host, "capability": CAPABILITY | {"hostname": host}, "wait_s": WAIT_S}
             granted = call("POST", "/v1/job/claim", body)
             jobs.append((granted["job_id"], granted["claim_id"], host))
         beats = threading.Thread(target=beating, args=(served.port, jobs, stop))
