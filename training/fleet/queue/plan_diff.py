@@ -20,7 +20,7 @@ from training.fleet.scheduling.job import Job, JobStatus, Needs
 
 T = TypeVar("T")
 
-PART = 500  # jobs read or written at once: about a tenth of a second
+PART = 2_000  # jobs read or written at once: a fifth of a second
 # None of these is part of what a job's class is made of.
 _OF_NO_CLASS = frozenset({"name", "job_id", "seed", "priority", "n_resamples", "max_run_s", "max_silence_s"})
 
