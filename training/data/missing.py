@@ -88,8 +88,8 @@ def stand_in(channel: str, column: AnyArray) -> StandIn | None:
 
 def _ends(column: AnyArray, but: float = np.nan) -> tuple[float, float]:
     """Return the smallest and the largest finite value other than ``but``."""
-    known = column[np.isfinite(column) & (column != but)].astype(np.float64)
-    return float(known.min(initial=np.inf)), float(known.max(initial=-np.inf))
+    known = np.isfinite(column) & (column != but)
+    return float(column.min(initial=np.inf, where=known)), float(column.max(initial=-np.inf, where=known))
 
 
 def _distinct(column: AnyArray, but: float) -> Floats:

@@ -27,7 +27,7 @@ from training.data.ingest.references import booleans, marked, marks_refused
 from training.data.ingest.roles import Role, plain, plural_of
 from training.data.ingest.tables import NAMES, Stored
 from training.data.missing import NAN, judge_stand_ins, labelled, say_missing
-from training.data.scratch import ROOM, WorkingMemory, columns, edges_of, release
+from training.data.scratch import ROOM, WorkingMemory, columns, edges_of, release, spans
 from training.data.values import AnyArray, Bools, Codes, Floats, Floats32, Indices, Ints
 
 WHOLE_MAX = 2**53  # beyond it not each whole number is a float
@@ -104,8 +104,8 @@ class SampleRows:
         if values is None:
             values = self.room.empty((rows.size, self.values.shape[1]), self.values.dtype, "F")
             for place in range(values.shape[1]):
-                values[:, place] = self.values[:, place][rows]
-                release(values)
+                for here in spans(rows, values):
+                    values[here, place] = self.values[:, place][rows[here]]
                 release(self.values)
         return replace(
             self,
@@ -390,10 +390,17 @@ def check_begun_once(rows: SampleRows, group: Codes, kept: Ints | None, what: st
 
 def out_of_order(t: Floats, group: Codes) -> int:
     """Return the number of rows whose time is earlier than that of a previous row of their group."""
-    order = np.argsort(group, kind="stable")
-    values, rank = np.unique(t[order], return_inverse=True)
-    begin = np.cumsum(np.diff(group[order], prepend=-1) != 0) * values.size  # so that no group reaches into the next
-    return int((rank < np.maximum.accumulate(begin + rank) - begin).sum())
+    latest, count = np.full(int(group.max(initial=-1)) + 1, -np.inf), 0
+    for here in spans(t, group):
+        order = np.argsort(group[here], kind="stable")
+        of, at = group[here][order], t[here][order]
+        first = np.diff(of, prepend=-1) != 0
+        values, rank = np.unique(np.where(first, np.maximum(at, latest[of]), at), return_inverse=True)
+        begin = np.cumsum(first) * values.size  # so that no group reaches into the next
+        highest = values[np.maximum.accumulate(begin + rank) - begin]
+        latest[of] = highest  # the last row of each group stays
+        count += int((at < highest).sum())
+    return count
 
 
 # -- sorted rows -------------------------------------------------------------------------------------------------------

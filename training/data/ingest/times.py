@@ -263,7 +263,7 @@ def _numbers(t: Floats, said: SaidTimes, what: str) -> tuple[Floats, str]:
     unit = said.unit or said.named
     if unit is not None:
         return _divided(t, unit), f"time in {unit}, as {'--t-unit' if said.unit else 'its name'} says"
-    since = float(np.median(np.abs(t))) if t.size else 0.0
+    since = float(np.median(np.abs(t), overwrite_input=True)) if t.size else 0.0
     if since <= 10 * EPOCH_S[1]:
         return t, ASSUMED
     fits = [unit for unit, by in UNITS.items() if EPOCH_S[0] <= since / by <= EPOCH_S[1]]
