@@ -97,7 +97,8 @@ def test_binary_metrics_are_those_of_scikit_learn():
     predicted = (test.score > operating_point(test, 0.05, classes=BINARY).threshold).astype(int)  # not one half
     assert (predicted != test.proba.argmax(axis=1)).any()
     expected = {
-        "accuracy": accuracy_score(test.y, predicted),
+        "accuracy": accuracy_score(test.y, test.proba.argmax(axis=1)),
+        "accuracy_at_threshold": accuracy_score(test.y, predicted),
         "balanced_accuracy": balanced_accuracy_score(test.y, predicted),
         "macro_f1": f1_score(test.y, predicted, average="macro"),
         "auroc": roc_auc_score(test.y, test.score),
@@ -145,6 +146,7 @@ def test_without_a_threshold_the_likeliest_class_is_said():
     test = scored(classes=MANY, n_episodes=8)
     found = evaluated(test, None, MANY, 0)
     assert found.metrics["accuracy"]["value"] == accuracy_score(test.y, test.proba.argmax(axis=1))
+    assert found.metrics["accuracy_at_threshold"]["reason"] == "there is no threshold"
     assert MANY.said(test.proba, np.zeros(test.y.size, bool)).max() == 0
     assert MANY.said(test.proba, np.ones(test.y.size, bool)).min() == 1
 
@@ -402,7 +404,8 @@ def test_alarms_are_counted_strictly_above_the_threshold():
     found = evaluated(test, point)
     assert found.metrics["tpr"]["value"] == 0.5
     assert found.metrics["fpr"]["value"] == 0.0
-    assert found.metrics["accuracy"]["value"] == 0.75  # predicted by the threshold: there are no probabilities
+    assert found.metrics["accuracy_at_threshold"]["value"] == 0.75
+    assert found.metrics["accuracy"]["reason"] == "an anomaly score is no probability"
     assert found.metrics["ece"]["reason"] == "an anomaly score is no probability"
     assert found.confusion == {"labels": ["benign", "malicious"], "matrix": [[2, 0], [1, 1]]}
     assert found.metrics["fpr"]["ci95"][1] > 0.5  # none of two episodes proves little
@@ -510,7 +513,7 @@ def test_an_anomaly_score_without_a_threshold_ranks_and_no_more():
     bare = test.with_score(test.score)
     found = evaluated(bare, n_resamples=20)
     assert found.metrics["auroc"]["value"] is not None
-    assert found.metrics["accuracy"]["reason"] == "an anomaly score without a threshold predicts no class"
+    assert found.metrics["macro_f1"]["reason"] == "an anomaly score without a threshold predicts no class"
     assert found.metrics["fpr"]["reason"] == "there is no threshold"
     assert found.confusion is None
     assert found.curves["calibration"] == []

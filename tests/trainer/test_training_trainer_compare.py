@@ -41,6 +41,8 @@ def test_the_gap_is_that_of_the_two_reports(both, data):
     assert found["windows"] == reported[0]["split"]["n"]["test"]["windows"]
     assert found["episodes"] == reported[0]["split"]["n"]["test"]["episodes"]
     assert {one["kind"] for one in reported[0]["scenarios"]} == {"benign", "malicious-like"}
+    for name in ("accuracy", "accuracy_at_threshold"):
+        assert [one[name] for one in found["models"]] == [one["metrics"]["test"][name] for one in reported]
     for name in ("tpr", "fpr"):
         one, other = (model[name]["value"] for model in found["models"])
         assert [one, other] == [each["metrics"]["test"][name]["value"] for each in reported]

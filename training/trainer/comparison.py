@@ -29,12 +29,19 @@ SAME_CHANNELS = (
     "what oracle channels are worth."
 )
 
+RATES = {
+    "tpr": "caught",
+    "fpr": "false alarms",
+    "accuracy": "accuracy of the likeliest class",
+    "accuracy_at_threshold": "at the threshold",
+}
+
 
 def compare(
     *models: Judged, n_resamples: int = 1000, seed: int = 0, other_data: bool = False, paths: Sequence[Path] = ()
 ) -> JsonDict:
-    """Compute the AUROC of each model, as {value, ci95}, and compare; JSON values. Raises ``BadData`` where that has no
-    meaning.
+    """Compute AUROC and accuracy of each model, as {value, ci95}, and compare; JSON values. Raises ``BadData`` where
+    that has no meaning.
 
     For two models also their ``gap``, and ``gaps`` in caught windows (tpr) and false alarms (fpr) at their thresholds;
     ``gaps`` are null if one has no threshold. For more models each one also has ``p`` (Holm), ``tied`` with the first
@@ -50,8 +57,9 @@ def compare(
     draws: JsonDict = {"n_resamples": n_resamples, "seed": seed}
     said = []
     for one, name, mine, alarm in zip(models, names_of(models, paths), scored, alarms, strict=True):
-        auroc = evaluate(mine, classes=classes, operating_point=None, **draws).metrics["auroc"]
-        row = {"model": one.document["model"], "mode": one.document["mode"], "name": name, "auroc": auroc}
+        metrics = evaluate(mine, classes=classes, operating_point=None, **draws).metrics
+        row = {"model": one.document["model"], "mode": one.document["mode"], "name": name}
+        row |= {key: metrics[key] for key in ("auroc", "accuracy")}
         said.append(row if alarm is None else row | _rates(mine, alarm, classes))
     found = {
         "models": said,
@@ -95,9 +103,13 @@ def _standings(models: list[JsonDict], scored: Sequence[Scored], classes: Classe
 
 
 def _rates(scored: Scored, alarm: Bools, classes: Classes) -> JsonDict:
-    """Compute the shares of caught windows and of false alarms, at the model's own thresholds."""
+    """Compute the shares of caught windows, of false alarms and of right classes, at the model's own thresholds."""
     episode, n_clusters = clusters(scored.rows.recording)
-    counts = AlarmMeasure(~classes.is_benign(scored.y), alarm, episode, n_clusters).counts()
+    malicious = ~classes.is_benign(scored.y)
+    counts = AlarmMeasure(malicious, alarm, episode, n_clusters).counts()
+    right = alarm == malicious if scored.proba is None else classes.said(scored.proba, alarm) == scored.y
+    hits, windows = episode_sums(np.stack((right, np.ones_like(right)), axis=1), episode, n_clusters).T
+    counts["accuracy_at_threshold"] = hits, windows
     return {name: shown_rate(*each) for name, each in counts.items()}
 
 
@@ -178,7 +190,7 @@ def in_words(found: JsonDict) -> str:
     wide = max(len("gap"), *map(len, names))
     lines = []
     for name, one in zip(names, found["models"], strict=True):
-        rates = "" if "fpr" not in one else f"  caught {share(one['tpr'])}  false alarms {share(one['fpr'])}"
+        rates = "".join(f"  {words} {share(one[key])}" for key, words in RATES.items() if key in one)
         lines.append(f"{name:{wide}}  AUROC {show(one['auroc'])}{rates}")
     if "gap" in found:
         lines.append(f"{'gap':{wide}}        {gap(found['gap'])}")

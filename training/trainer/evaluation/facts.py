@@ -89,8 +89,11 @@ def _add_ranking(facts: Facts, metrics: Mapping[str, Metric], alone: Json | None
     # So few ways to deal the labels that the exact test could refuse nothing.
     facts.powerless = chance is not None and chance["counted"] and chance["ways"] * SIDE < 1
     facts.odds = f"{round(1 / chance['p']):,}" if chance is not None and chance["p"] else ""
-    facts.named = all(metrics[name]["value"] is not None for name in ("accuracy", "balanced_accuracy"))
-    facts.accuracy, facts.balanced = (_said(metrics[name], percent) for name in ("accuracy", "balanced_accuracy"))
+    at_threshold = metrics["accuracy_at_threshold"]
+    accuracy = metrics["accuracy"] if at_threshold["value"] is None else at_threshold
+    facts.accuracy, facts.balanced = (_said(each, percent) for each in (accuracy, metrics["balanced_accuracy"]))
+    facts.named = bool(facts.accuracy and facts.balanced)
+    facts.at_threshold = "" if at_threshold["value"] is None else " at the alarm threshold"
     # The feature that comes closest by itself.
     facts.alone = "" if not alone else f" (alone {alone['feature']} has {alone['auroc']:.3f})"
 

@@ -57,12 +57,13 @@ def evaluate(
 ) -> Evaluation:
     """Compute all metrics of the test side.
 
-    Metrics: accuracy, balanced_accuracy, macro_f1, auroc, auprc, prevalence, ece, brier, tpr, fpr, alerts_per_host_day,
-    tpr_at_1_percent_fpr, tpr_at_0.1_percent_fpr. If a model with probabilities has more than two classes, or no benign
-    one, auroc and auprc are the mean of each class against the rest. If then the test holds classes that were
-    ``never_trained``, auroc_trained and balanced_accuracy_trained are the means without these. A metric that cannot be
-    computed is null with a reason. Where an interval of auroc does not exclude 0.5, ``chance`` beside it is the result
-    of the exact test (see `chance`).
+    Metrics: accuracy (of the likeliest class), accuracy_at_threshold, balanced_accuracy, macro_f1, auroc, auprc,
+    prevalence, ece, brier, tpr, fpr, alerts_per_host_day, tpr_at_1_percent_fpr, tpr_at_0.1_percent_fpr.
+    If a model with probabilities has more than two classes, or no benign one, auroc and auprc are the mean of each
+    class against the rest. If then the test holds classes that were ``never_trained``, auroc_trained and
+    balanced_accuracy_trained are the means without these. A metric that cannot be computed is null with a reason.
+    Where an interval of auroc does not exclude 0.5, ``chance`` beside it is the result of the exact test (see
+    `chance`).
     """
     if test.y.size == 0:
         raise ValueError("there are no test windows to judge")
@@ -132,7 +133,7 @@ class _Judge(NamedTuple):
         )
         support = support_of(scored, self.classes)
         found = {name: shown(estimate, support.get(name, n_clusters)) for name, estimate in estimates.items()}
-        for counted in (measure, alarms):
+        for counted in (measure if self._alarm(scored) is not None else None, alarms, calibration):
             if counted is not None:
                 found |= {name: shown_rate(*counts) for name, counts in counted.counts().items()}
         if calibration is not None:
@@ -212,10 +213,10 @@ class _Judge(NamedTuple):
             why = "there is no threshold" if self.classes.benign else "no class is benign"
             no_alarm = dict.fromkeys(no_alarm, why)
         no_classes = "an anomaly score without a threshold predicts no class"
-        expected = dict.fromkeys(("accuracy", "balanced_accuracy", "macro_f1"), no_classes)
-        expected |= dict.fromkeys(("ece", "brier"), "an anomaly score is no probability")
+        expected = dict.fromkeys(("balanced_accuracy", "macro_f1"), no_classes)
+        expected |= dict.fromkeys(("accuracy", "ece", "brier"), "an anomaly score is no probability")
         expected |= {"prevalence": "no class is benign", "tpr": no_alarm[MALICIOUS]}
-        expected |= dict.fromkeys(("fpr", "alerts_per_host_day"), no_alarm[BENIGN])
+        expected |= dict.fromkeys(("accuracy_at_threshold", "fpr", "alerts_per_host_day"), no_alarm[BENIGN])
         expected |= {name: alone for name in ("auroc", "auprc", *found) if name in RANKS or name.endswith("_trained")}
         for name, rate in RARE.items():
             expected[name] = alone if self.classes.benign else "no class is benign"

@@ -27,7 +27,8 @@ from training.trainer.evaluation.facts import about, span
 NAMES = {
     "auroc_trained": "AUROC over the classes that trained",
     "balanced_accuracy_trained": "Balanced accuracy over the classes that trained",
-    "accuracy": "Accuracy",
+    "accuracy": "Accuracy of the likeliest class",
+    "accuracy_at_threshold": "Accuracy at the alarm threshold",
     "balanced_accuracy": "Balanced accuracy",
     "macro_f1": "Macro-F1",
     "auroc": "AUROC",

@@ -47,9 +47,9 @@ class ClassMeasure:
         self._table = np.concatenate([hits, truth, claimed], axis=1).astype(np.float64)
 
     def counts(self) -> dict[str, tuple[Floats, Floats]]:
-        """Return the number of correct and of all windows (E,) of each episode, for the accuracy."""
+        """Return the number of correct and of all windows (E,) of each episode, for the accuracy at the threshold."""
         hits, truth, _ = np.split(self._table, 3, axis=1)
-        return {"accuracy": (hits.sum(axis=1), truth.sum(axis=1))}
+        return {"accuracy_at_threshold": (hits.sum(axis=1), truth.sum(axis=1))}
 
     def among(self, classes: Sequence[int]) -> Measure:
         """Return a measure of the balanced accuracy over only these classes."""
@@ -120,7 +120,7 @@ class CatchMeasure:
 
 class ProbabilityMeasure:
     """Computes two measures of how far probabilities can be trusted: expected calibration error (top label), Brier
-    score (0 to 2)."""
+    score (0 to 2); also holds the counts for the accuracy of the likeliest class."""
 
     def __init__(self, y: Ints, proba: Floats, predicted: Ints, episode: Ints, n_episodes: int) -> None:
         confidence = proba.max(axis=1)
@@ -134,8 +134,13 @@ class ProbabilityMeasure:
         truth = np.zeros_like(proba)
         truth[np.arange(y.size), y] = 1.0
         squared = np.square(proba - truth).sum(axis=1)
-        columns = np.stack([np.ones(y.size), squared], axis=1)
+        columns = np.stack([np.ones(y.size), squared, correct], axis=1)
         self._table = episode_sums(columns, episode, n_episodes)
+
+    def counts(self) -> dict[str, tuple[Floats, Floats]]:
+        """Return the number of windows (E,) of each episode whose likeliest class is right, and of all."""
+        windows, _, right = self._table.T
+        return {"accuracy": (right, windows)}
 
     def perfect(self) -> float:
         """Return the calibration error that a model with correct probabilities would have here by chance.
@@ -161,7 +166,7 @@ class ProbabilityMeasure:
 
     def __call__(self, weights: Weights) -> dict[str, Floats]:
         drawn = weights.astype(np.float64)
-        n, squared = (drawn @ self._table).T
+        n, squared, _ = (drawn @ self._table).T
         return {"ece": ratio(np.abs(drawn @ self._gap).sum(axis=1), n), "brier": ratio(squared, n)}
 
 

@@ -146,8 +146,8 @@ SUBJECTS: dict[str, Subject] = {
     },
     CLASSES: {
         "more than two classes, or none of them benign": good(
-            "Names the right one of {n_classes} classes in {accuracy} of windows ({balanced} when every class counts "
-            "the same).",
+            "Names the right one of {n_classes} classes in {accuracy} of windows{at_threshold} ({balanced} when every "
+            "class counts the same).",
             lambda f: (f.n_classes > 2 or not f.alarms_wanted) and f.named,
         )
     },
