@@ -114,6 +114,7 @@ class CommandContext:
     as_json: bool = False
     given: list[str] = field(default_factory=list)  # the flags that named the receiver
     callers: set[str] = field(default_factory=set)  # the commands that take them; others work on the receiver's files
+    opened: list[FleetClient] = field(default_factory=list)  # closed at the command's end
 
     def client(self) -> FleetClient:
         self.given[:] = ["--receiver-url", self.url] if self.url else []
@@ -122,9 +123,10 @@ class CommandContext:
         if not (token.isascii() and token.isprintable()):
             raise CannotError(f"${TOKEN_VARIABLE} holds characters that no token has", USAGE)
         try:
-            return self.connect(address or usual_url(self.environ), token or None)
+            self.opened.append(self.connect(address or usual_url(self.environ), token or None))
         except (CredentialsError, ValueError) as error:  # no URL; the transport explains
             raise CannotError(str(error), USAGE) from None
+        return self.opened[-1]
 
     def console(self) -> Console:
         wide = None if self.out.isatty() else 200  # a pipe has no width to fit into

@@ -119,6 +119,9 @@ def main(argv: Sequence[str] | None = None, *, context: CommandContext | None = 
         remedy = _REMEDIES.get(error.errno or 0, "name another place, or see what holds it")
         context.complain(f"{error.filename or 'standard output'}: {error.strerror or error}; {remedy}")
         return REFUSED
+    finally:
+        while context.opened:
+            context.opened.pop().close()
 
 
 @cache
