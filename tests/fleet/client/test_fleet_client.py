@@ -628,6 +628,18 @@ def test_a_broken_answer_is_a_transport_error(talk):
         HttpTransport(url).request("GET", "/", {}, None, 10)
 
 
+def test_a_hangup_alone_is_no_sign_of_tls():
+    """A receiver without a free descriptor hangs up as well."""
+    hang_up = lambda connection: connection.recv(4096) and None  # noqa: E731
+    with server(hang_up, hang_up, answering(b"one", close=True), hang_up) as url:
+        transport = HttpTransport(url)
+        with pytest.raises(TransportError, match=r"^the connection was cut$"):
+            transport.request("GET", "/", {}, None, 10)  # its second connection is the look for TLS
+        assert transport.request("GET", "/", {}, None, 10).body == b"one"
+        with pytest.raises(TransportError, match=r"^the connection was cut$"):
+            transport.request("GET", "/", {}, None, 10)
+
+
 def test_silence_ends_after_the_time_out():
     done = threading.Event()
     with server(lambda connection: done.wait(20) and None) as url:

@@ -24,7 +24,8 @@ from training.fleet.client.address import Address
 BLOCK_BYTES = 1024 * 1024
 ANSWER_BYTES_MAX = 64 * 1024**2  # of an answer that is kept in memory
 _FAILURES = (OSError, http.client.HTTPException)
-_MAY_BE_TLS = "if TLS is spoken there, the address begins with https://"
+_IS_TLS = "TLS is spoken there: the address begins with https://"
+_HANDSHAKE_S = 2.0  # for the look whether TLS is spoken
 _HUNG_UP = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)
 
 
@@ -141,6 +142,7 @@ class HttpTransport:
         # Without a context no receiver is trusted: the system's authorities do not know a receiver's own.
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if self._at.secure and tls is None else tls
         self._idle: list[http.client.HTTPConnection] = []
+        self._answered = False  # ever: then no TLS is spoken at an address that begins with http://
         self._lock = threading.Lock()
 
     def request(
@@ -166,6 +168,7 @@ class HttpTransport:
                 if isinstance(error, _FAILURES):
                     raise TransportError(deadline.words or _words(error)) from error
                 raise
+        self._answered = True
         if answer.will_close:
             connection.close()
         else:
@@ -204,8 +207,9 @@ class HttpTransport:
                 return connection, _exchange(connection, asked)
             except _HUNG_UP as error:
                 connection.close()
-                if idle is None and not self._at.secure and not deadline.words:
-                    raise TransportError(f"{_words(error)}; {_MAY_BE_TLS}") from error
+                if idle is None and not (self._at.secure or self._answered or deadline.words):
+                    tls = f"; {_IS_TLS}" if _speaks_tls(self._at.host, self._at.port) else ""
+                    raise TransportError(f"{_words(error)}{tls}") from error
                 # The other side may have hung up just when its idle connection was taken up again.
                 if idle is None or deadline.words or not isinstance(asked.body, bytes | None):
                     raise
@@ -258,6 +262,17 @@ def _read(answer: http.client.HTTPResponse, sink: Sink | None) -> bytes:
     if answer.length:  # `read` with a size reports no early end
         raise http.client.IncompleteRead(content, answer.length)
     return content
+
+
+def _speaks_tls(host: str, port: int) -> bool:
+    """Try a handshake. That a connection was cut says nothing by itself: an overloaded receiver cuts it as well."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with socket.create_connection((host, port), _HANDSHAKE_S) as plain, context.wrap_socket(plain):
+            return True
+    except OSError:
+        return False
 
 
 def _readable(connection: http.client.HTTPConnection, timeout_s: float = 0) -> bool:
