@@ -34,6 +34,7 @@ def main() -> int:
             "files": [number for number in range(100) if is_open(number)],
             "handlers": [str(signal.getsignal(number)) for number in WORDS["handlers"]],
             "file_bytes": resource.getrlimit(resource.RLIMIT_FSIZE)[0],
+            "core_bytes": resource.getrlimit(resource.RLIMIT_CORE)[0],
             "main": sys.modules["__main__"].__spec__ is not None,
             "path": sys.path[0] or str(Path.cwd()),
             "imported": "wave" in sys.modules,

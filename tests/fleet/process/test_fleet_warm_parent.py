@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -103,6 +104,16 @@ def sentences(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
 
 
+@pytest.fixture
+def memory_images() -> Iterator[None]:
+    """Let crashes of this process leave as much as they may."""
+    usual = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (usual[1], usual[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_CORE, usual)
+
+
+@pytest.mark.usefixtures("memory_images")
 def test_a_forked_trainer_finds_what_a_fresh_one_finds(fleet):
     env = {"CUDA_VISIBLE_DEVICES": "1", "OMP_NUM_THREADS": "3"}
     forked = fleet.start("tell", 3, env=env, file_bytes=2**20)
@@ -114,6 +125,7 @@ def test_a_forked_trainer_finds_what_a_fresh_one_finds(fleet):
     assert not afresh.pop("imported")
     assert a_fork == afresh
     assert a_fork["leads"]
+    assert a_fork["core_bytes"] == 0, "a crash would leave a memory image in the checkout"
     assert a_fork["files"] == [0, 1, 2]
     assert "CIS490_STATE_DIR" in a_fork["environ"]
 

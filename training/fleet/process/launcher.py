@@ -81,7 +81,7 @@ def adopt_orphans() -> None:
 
 def stay() -> None:
     """Ignore signals that would end this process: only the closing of the pipe ends it."""
-    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"):
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"):
         signal.signal(getattr(signal, name), signal.SIG_IGN)
 
 
@@ -363,7 +363,7 @@ class PosixLauncher:
 
 
 def start_clean(spec: dict[str, Any]) -> None:
-    """Give this process its own session, no input, output to the file, its folder and file limit, and default
+    """Give this process its own session, no input, output to the file, its folder and file limits, and default
     signals."""
     os.setsid()
     go_first()
@@ -373,9 +373,11 @@ def start_clean(spec: dict[str, Any]) -> None:
         put_at(2, os.open(spec["errors"], APPENDING, 0o644))
     else:
         os.dup2(1, 2)
-    if spec.get("file_bytes"):
-        import resource
+    import resource
 
+    # A crash leaves no memory image in the checkout, where a trainer works; one that wants it may raise the limit.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    if spec.get("file_bytes"):
         resource.setrlimit(resource.RLIMIT_FSIZE, (spec["file_bytes"], spec["file_bytes"]))
     os.chdir(spec["cwd"])
     signal.set_wakeup_fd(-1)
