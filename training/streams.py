@@ -1,10 +1,13 @@
-"""Keep a program from failing at a character that its output cannot show, or at a closed pipe."""
+"""Keep a program from failing at a character that its output cannot show, at a closed pipe, or at a signal that means
+nothing to it."""
 
 from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
+import threading
 from typing import IO, Any
 
 
@@ -28,3 +31,14 @@ def has_seen_enough(error: OSError) -> bool:
 def write_no_more() -> None:
     """Send all further standard output to the null device, so that the interpreter's last flush cannot fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def ignore_strays() -> None:
+    """Keep SIGUSR1 and SIGUSR2 from ending this program; by default they end it, although no person means that.
+
+    A handler does nothing, because an ignored signal would stay ignored in the programs that this one starts.
+    """
+    if threading.current_thread() is threading.main_thread():
+        for name in ("SIGUSR1", "SIGUSR2"):
+            if hasattr(signal, name):
+                signal.signal(getattr(signal, name), lambda *_: None)

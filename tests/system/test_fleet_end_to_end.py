@@ -97,6 +97,13 @@ def test_every_job_ends_as_it_should(fleet: Fleet) -> None:
     assert errors["shot"].startswith("killed by SIGKILL (possibly out of memory)")
     assert "left no fake_oracle.ckpt.json" in fleet.job("forgetful")["job"]["error"]
     assert TOKEN not in fleet.log("host")
+    for stray in (signal.SIGUSR1, signal.SIGUSR2):  # mean nothing to either
+        worker.send_signal(stray)
+        fleet.receiver.send_signal(stray)
+    asked = [sys.executable, "-W", "always", "-m", "training.fleet.cli", "status", "--receiver-url", fleet.url]
+    shown = subprocess.run(asked, capture_output=True, text=True, check=True)
+    assert "good" in shown.stdout + shown.stderr
+    assert "unclosed" not in shown.stderr
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(PATIENCE_S) == 0
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from training.fleet.receiver.hangups import note_hangups
 from training.lazy import attribute
-from training.streams import replace_unprintable
+from training.streams import ignore_strays, replace_unprintable
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -15,6 +15,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     recorded, instead of ending the process."""
     replace_unprintable()
     note_hangups()
+    ignore_strays()
     from training.fleet.receiver import program
 
     return program.main(argv)

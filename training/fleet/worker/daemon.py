@@ -54,7 +54,7 @@ from training.fleet.worker.state.trainer import measure_s
 from training.fleet.worker.state_folder import StateFolder, StateFolderError
 from training.fleet.worker.state_transfer import StateTransfer
 from training.printable import printable
-from training.streams import replace_unprintable
+from training.streams import ignore_strays, replace_unprintable
 
 log = logging.getLogger("training.fleet.worker")
 
@@ -416,6 +416,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     a drain, 1 if the receiver demands a new session. The daemon ends with 2 if it cannot start or its claims are
     refused."""
     replace_unprintable()
+    ignore_strays()
     args = parser().parse_args(argv)
     logs.configure(args.log_level)
     show_devices(args.cuda_devices, os.environ)
