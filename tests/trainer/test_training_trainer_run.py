@@ -11,10 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from trainer_builders import SHORT, arguments, files, make_data, run, trained
+from trainer_builders import SHORT, arguments, ends_like, files, make_data, run, trained
 
 from training import families
 from training.contract import Exit
+from training.trainer.comparison import compare
+from training.trainer.judging import judge
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
 
@@ -118,6 +120,29 @@ def test_data_that_nothing_can_be_learnt_from_end_in_one_sentence(model, made, s
     assert ended.code == Exit.BAD_DATA
     assert said in ended.sentence
     assert ended.sentence.count("\n") == 1
+
+
+@pytest.mark.parametrize(("target", "holds"), [("0.05", False), ("0.3", True)])
+def test_windows_that_can_set_no_threshold_train(target, holds, tmp_path):
+    """Four classes, one of which is taken for benign, with too few windows for a promise of 5 %."""
+    names = [str(number) for number in range(4)]
+    data = make_data(tmp_path / "data", episodes=48, windows=2, classes=4, names=names, benign=["0"])
+    argv = arguments("gbt", data, tmp_path / "a", *SHORT["gbt"], "--target-fpr", target)
+    made = trained("gbt", data, tmp_path / "a", "--target-fpr", target)
+    split, point = made.report["split"], made.report["operating_point"]
+    sides = {side: count["windows"] for side, count in split["n"].items()}
+    assert sum(sides.values()) == 96
+    assert (sides["cal"] > 0) is (point["threshold"] is not None) is holds
+    assert any("They train instead." in note for note in split["notes"]) is not holds
+    assert holds or "too few benign windows to set any aside for it; a target of 5 % needs 19" in point["reason"]
+    metrics = made.report["metrics"]["test"]
+    assert metrics["accuracy"]["value"] > 0.25
+    assert (metrics["accuracy_at_threshold"]["value"] is not None) is holds
+    assert made.report["new_behaviours"]["all"]["auroc"]["value"] is not None
+    assert "Accuracy of the likeliest class" in (tmp_path / "a/reports/gbt_oracle_train.html").read_text()
+    judged = judge(made.checkpoint, data)
+    assert compare(judged, judged)["windows"] == sides["test"], "the split is made again from the checkpoint"
+    ends_like(tmp_path / "a", [word.replace("/a/", "/b/") for word in argv], (9, 40), tmp_path / "b")
 
 
 @pytest.mark.usefixtures("no_rival_models")

@@ -25,8 +25,15 @@ from training.families import RUN_MODELS, Takes
 from training.trainer.arguments import TrainerArgs
 from training.trainer.contract import BadData
 from training.trainer.evaluation.behaviours import behaviours_of
+from training.trainer.evaluation.facts import percent
+from training.trainer.evaluation.host_levels import needed
 from training.trainer.evaluation.scored import Classes
 from training.trainer.task import GivenWindows
+
+NONE_ASIDE = (
+    "No window is set aside for an alarm threshold: {n} benign ones would be, and a target of {target} needs {most}. "
+    "They train instead."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,25 +191,35 @@ def split_inputs(
     test_hosts: Sequence[str] = (),
     seed: int,
     supervised: bool,
+    target_fpr: float,
 ) -> Split:
     """Split the windows into four sides, the same for equal data and arguments. Raises ``BadData``.
 
-    Each recording is on one side only; recordings that share samples are on the same side.
+    Each recording is on one side only; recordings that share samples are on the same side. Without an alarm threshold
+    nothing is set aside to calibrate: if no class is benign, or if too few benign windows would set one.
     """
     if inputs.kinship.strangers is not None:
         raise BadData(of_two_hosts(inputs.kinship.strangers))
-    try:
-        split = make_split(
+
+    def divided(calibrated: bool) -> Split:
+        return make_split(
             replace(inputs.timed, label=inputs.classes.in_order(inputs.y)),
             recipe=recipe,
             train_hosts=train_hosts,
             test_hosts=test_hosts,
             seed=seed,
             supervised=supervised,
-            # Where no class is benign there is no alarm to calibrate: nothing is set aside for it.
-            calibrated=bool(inputs.classes.benign),
+            calibrated=calibrated,
         )
+
+    try:
+        split = divided(bool(inputs.classes.benign))
+        benign = int(inputs.classes.is_benign(inputs.y[split.cal]).sum())
+        notes = inputs.kinship.notes
+        if split.cal.size and benign < (most := needed(target_fpr)):
+            split = divided(False)
+            notes = (*notes, NONE_ASIDE.format(n=benign, target=percent(target_fpr), most=most))
     except SplitError as error:
         why = "; ".join(note.removesuffix(".") for note in inputs.kinship.notes)
         raise BadData(f"{error} ({why})" if why else str(error)) from None
-    return replace(split, notes=(*split.notes, *inputs.kinship.notes))
+    return replace(split, notes=(*split.notes, *notes))

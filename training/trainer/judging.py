@@ -257,6 +257,7 @@ def split_again(judged: Judged) -> Split:
         test_hosts=recorded.get("test_hosts", ()),
         seed=recorded["seed"],
         supervised=False,
+        target_fpr=float(judged.document["hyper"]["target_fpr"]),
     )
 
 

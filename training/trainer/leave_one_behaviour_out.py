@@ -45,7 +45,8 @@ def plan(inputs: Inputs, split: Split, *, recipe: Recipe, quick: bool, supervise
     never = tuple(sorted(tested - learnt - calibrated))
     both, skipped = [], {}
     for name in sorted(learnt & tested):
-        lacking = _lacking(without(split, inputs.rows, behaviour, name), inputs, supervised=supervised)
+        rest = without(split, inputs.rows, behaviour, name)
+        lacking = _lacking(rest, inputs, supervised=supervised, calibrated=bool(split.cal.size))
         if lacking:
             skipped[name] = lacking
         else:
@@ -67,10 +68,11 @@ def plan(inputs: Inputs, split: Split, *, recipe: Recipe, quick: bool, supervise
     return LeaveOutPlan(never_trained=never, why=f"it takes {more}{size}, which the split recipe 'behaviour' makes")
 
 
-def _lacking(split: Split, inputs: Inputs, *, supervised: bool) -> str | None:
+def _lacking(split: Split, inputs: Inputs, *, supervised: bool, calibrated: bool) -> str | None:
     """Return the reason why the windows of a split cannot train a model; None if they can."""
     is_benign = inputs.classes.is_benign(inputs.y)
-    if not split.train.size or not split.val.size or not is_benign[split.cal].any():
+    unset = calibrated and not is_benign[split.cal].any()
+    if not split.train.size or not split.val.size or unset:
         return "without its recordings a side is empty"
     if (supervised and is_benign[split.train].all()) or not is_benign[split.train].any():
         return "without its recordings a single kind is left to learn from"

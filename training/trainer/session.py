@@ -203,6 +203,7 @@ def split_of(args: TrainerArgs, inputs: Inputs, *, supervised: bool) -> Split:
         test_hosts=args.test_hosts,
         seed=args.seed,
         supervised=supervised,
+        target_fpr=float(args.hyper["target_fpr"]),
     )
 
 

@@ -138,7 +138,8 @@ def operating_point(
     threshold = conformal(cal.score[is_benign], target_fpr)
     if threshold is None:
         fewest = needed(target_fpr)
-        reason = f"{n} benign calibration windows; a target of {100 * target_fpr:g} % needs {fewest}"
+        there = f"{n} benign calibration windows" if cal.y.size else "too few benign windows to set any aside for it"
+        reason = f"{there}; a target of {100 * target_fpr:g} % needs {fewest}"
         return OperatingPoint(target_fpr, None, n, n_episodes, None, reason=reason)
     warning = None
     if allowed_alarms(n_episodes, target_fpr) < 1:
