@@ -73,7 +73,7 @@ def test_a_reference_window_trains_or_tells_a_level(counts, seed, benign, also):
 @pytest.mark.parametrize("takes", list(Takes))
 def test_half_of_a_training_host_joins_and_no_other_side_changes(tmp_path, takes):
     inputs = inputs_of(make_data(tmp_path, reference=True), takes)
-    split = split_inputs(inputs, recipe="host", train_hosts=("alpha", "beta"), seed=1, supervised=True)
+    split = split_inputs(inputs, recipe="host", train_hosts=("alpha", "beta"), seed=1, supervised=True, target_fpr=0.3)
     parted = part(inputs, split)
     assert inputs.reference_host[parted.train].tolist() == ["alpha"] * 6 + ["beta"] * 6
     assert sorted([*parted.train, *parted.level]) == list(range(36))
