@@ -28,10 +28,10 @@ for flag in ("--train-hosts", "--test-hosts"):
 args, _not_needed = parser.parse_known_args()
 data = load_processed(Path(args.summary), Path(args.tensors), Path(args.schema), args.mode)
 hosts = {"train_hosts": args.train_hosts, "test_hosts": args.test_hosts}
-split = make_split(data.rows, recipe=args.split_recipe, seed=args.seed, **hosts)
-x, y = data.features, data.y
-x = (x - x[split.train].mean(axis=0)) / (x[split.train].std(axis=0) + 1e-9)
-inside = [(int(k), split.train[y[split.train] == k]) for k in sorted(set(y[split.train]))]
+split = make_split(data.rows, recipe=args.split_recipe, seed=args.seed, calibrated=False, **hosts)
+x, y, learnt = data.features, data.y, split.learnt  # nothing stops early here, so all of it trains
+x = (x - x[learnt].mean(axis=0)) / (x[learnt].std(axis=0) + 1e-9)
+inside = [(int(k), learnt[y[learnt] == k]) for k in sorted(set(y[learnt]))]
 centres = {k: (1 - args.shrink) * x[rows].mean(axis=0) for k, rows in inside}
 near = [min(centres, key=lambda k, i=i: ((x[i] - centres[k]) ** 2).sum()) for i in split.test]
 accuracy = float((near == y[split.test]).mean())
