@@ -208,7 +208,7 @@ class HttpTransport:
             except _HUNG_UP as error:
                 connection.close()
                 if idle is None and not (self._at.secure or self._answered or deadline.words):
-                    tls = f"; {_IS_TLS}" if _speaks_tls(self._at.host, self._at.port) else ""
+                    tls = f"; {_IS_TLS}" if _speaks_tls(connection.host, connection.port) else ""
                     raise TransportError(f"{_words(error)}{tls}") from error
                 # The other side may have hung up just when its idle connection was taken up again.
                 if idle is None or deadline.words or not isinstance(asked.body, bytes | None):
