@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from training.fleet.process import usage
 
 EPOCH = 1_700_000_000.0  # where fake time begins; any instant far from zero would do
 
@@ -73,3 +81,29 @@ class Counting:
     def __call__(self) -> str:
         self.drawn += 1
         return f"{self.prefix}-{self.drawn}"
+
+
+class FakePynvml(ModuleType):
+    """nvidia-ml-py with the answers of a test, ``nvmlDeviceGetCount`` without its prefix for example."""
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **answers: Callable[..., Any]) -> None:
+        super().__init__("pynvml")
+        self.open = 0
+        vars(self).update({f"nvml{name}": answer for name, answer in answers.items()})
+        monkeypatch.setitem(sys.modules, "pynvml", self)
+        monkeypatch.setattr(usage, "_has_nvml", lambda: True)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def fails(*_: object) -> None:
+            raise self.NVMLError(name)
+
+        return fails
+
+    def nvmlInit(self) -> None:
+        self.open += 1
+
+    def nvmlShutdown(self) -> None:
+        self.open -= 1

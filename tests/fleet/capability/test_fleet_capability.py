@@ -8,10 +8,10 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
-from fakes import FakeClock
+from fakes import FakeClock, FakePynvml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,7 +19,6 @@ from training.fleet.capability import cuda
 from training.fleet.capability import probe as capability
 from training.fleet.capability.cuda import GIB, RETRY_FAILED_S, CudaProbe, SystemNvml, TorchFacts
 from training.fleet.capability.probe import Capability, CudaDevice, checkout_commit, detect
-from training.fleet.process import usage
 from training.fleet.process.cgroup import CgroupLimits, cgroup_limits
 from training.fleet.process.driver_calls import DriverCalls
 
@@ -29,10 +28,7 @@ UUID = "3f0c4a5e-0000-1111-2222-333344445555"
 class FakeNvml:
     def __init__(self, driver: str | None = "580.1", free: int | None = 6 * GIB) -> None:
         self.driver, self.free = driver, free
-        self.silent: str | None = None
-
-    def complaint(self) -> str | None:
-        return self.silent
+        self.complaint = lambda: None
 
     def driver_version(self) -> str | None:
         return self.driver
@@ -242,11 +238,11 @@ def test_a_host_without_a_driver_is_asked_once_for_ever(tmp_path):
 def test_while_the_driver_does_not_answer_there_is_no_gpu_and_torch_is_not_asked():
     torch, nvml = FakeTorch(), FakeNvml()
     asked = probe(torch, nvml)
-    nvml.silent = "it does not answer"
+    nvml.complaint = lambda: "it does not answer"
     assert asked.facts() == TorchFacts()
-    nvml.silent = None
+    nvml.complaint = lambda: None
     assert len(asked.facts().devices) == 1
-    nvml.silent = "it does not answer"
+    nvml.complaint = lambda: "it does not answer"
     assert (asked.facts().version, asked.facts().devices) == ("2.13.0", ())
     assert torch.asked == 1
 
@@ -321,40 +317,13 @@ def test_a_child_that_crashes_while_it_measures_has_said_what_there_is():
     assert (facts.version, facts.devices) == ("2.13.0", ())
 
 
-class FakePynvml(ModuleType):
-    """nvidia-ml-py on a machine with one whole GPU and one slice of another."""
-
-    class NVMLError(Exception):
-        pass
-
-    def __init__(self, *, works: bool = True) -> None:
-        super().__init__("pynvml")
-        self.works, self.open = works, 0
-
-    def nvmlInit(self) -> None:
-        if not self.works:
-            raise self.NVMLError("driver/library version mismatch")
-        self.open += 1
-
-    def nvmlShutdown(self) -> None:
-        self.open -= 1
-
-    def nvmlSystemGetDriverVersion(self) -> str:
-        return "580.1"
-
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
-        if uuid not in ("GPU-whole", "MIG-slice"):
-            raise self.NVMLError("not found")
-        return uuid
-
-    def nvmlDeviceGetMemoryInfo(self, handle: str) -> SimpleNamespace:
-        return SimpleNamespace(total=8 * GIB, free=(5 if handle == "GPU-whole" else 2) * GIB)
-
-
 def test_nvml_is_asked_by_the_uuid_that_torch_gives(monkeypatch):
-    library = FakePynvml()
-    monkeypatch.setitem(sys.modules, "pynvml", library)
-    monkeypatch.setattr(usage, "_has_nvml", lambda: True)
+    library = FakePynvml(
+        monkeypatch,
+        SystemGetDriverVersion=lambda: "580.1",
+        DeviceGetHandleByUUID=lambda uuid: {"GPU-whole": 5, "MIG-slice": 2}.get(uuid) or library.nvmlNothing(),
+        DeviceGetMemoryInfo=lambda free: SimpleNamespace(total=8 * GIB, free=free * GIB),
+    )
     nvml = SystemNvml()
     assert nvml.driver_version() == "580.1"
     assert nvml.memory("whole") == nvml.memory("GPU-whole") == (8 * GIB, 5 * GIB)
@@ -363,10 +332,12 @@ def test_nvml_is_asked_by_the_uuid_that_torch_gives(monkeypatch):
     assert library.open == 0
 
 
-@pytest.mark.parametrize("library", [FakePynvml(works=False), None])
-def test_a_machine_without_a_driver_has_no_answer(monkeypatch, library):
-    monkeypatch.setitem(sys.modules, "pynvml", library)
-    monkeypatch.setattr(usage, "_has_nvml", lambda: True)
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_machine_without_a_driver_has_no_answer(monkeypatch, installed):
+    library = FakePynvml(monkeypatch)
+    monkeypatch.setattr(library, "nvmlInit", library.nvmlNothing)
+    if not installed:
+        monkeypatch.setitem(sys.modules, "pynvml", None)
     assert SystemNvml().driver_version() is None
     assert SystemNvml().memory("whole") is None
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
+from fakes import FakePynvml
 from processes import until
 
 from training.fleet.process import usage
@@ -36,54 +36,35 @@ def test_a_control_group_tells_memory_without_what_the_kernel_can_drop(tmp_path)
     assert used_by(ME, tmp_path).memory_bytes not in (None, 3500)
 
 
-class TwoGpus(ModuleType):
-    """nvidia-ml-py on a machine with two GPUs, on the second of which this process runs, beside another."""
+def two_gpus(monkeypatch: pytest.MonkeyPatch, ours: list[int]) -> FakePynvml:
+    """A machine with two GPUs, on the second of which these processes run, beside another."""
 
-    class NVMLError(Exception):
-        pass
-
-    def __init__(self) -> None:
-        super().__init__("pynvml")
-        self.ours = [ME]
-
-    def nvmlInit(self) -> None:
-        pass
-
-    def nvmlShutdown(self) -> None:
-        pass
-
-    def nvmlDeviceGetCount(self) -> int:
-        return 2
-
-    def nvmlDeviceGetHandleByIndex(self, number: int) -> int:
-        return number
-
-    def nvmlDeviceGetComputeRunningProcesses(self, device: int) -> list[SimpleNamespace]:
-        pids = [NOBODY, *self.ours] if device == 1 else [NOBODY]
+    def running(device: int) -> list[SimpleNamespace]:
+        pids = [NOBODY, *ours] if device == 1 else [NOBODY]
         return [SimpleNamespace(pid=pid, usedGpuMemory=10**9) for pid in pids]
 
-    def nvmlDeviceGetUtilizationRates(self, device: int) -> SimpleNamespace:
-        if device == 0:
-            raise self.NVMLError("not asked")
-        return SimpleNamespace(gpu=85)
+    return FakePynvml(
+        monkeypatch,
+        DeviceGetCount=lambda: 2,
+        DeviceGetHandleByIndex=int,
+        DeviceGetComputeRunningProcesses=running,
+        DeviceGetUtilizationRates={1: SimpleNamespace(gpu=85)}.__getitem__,  # the other one is not asked
+    )
 
 
 def test_gpus_are_those_on_which_the_trainer_runs(monkeypatch):
-    library = TwoGpus()
-    monkeypatch.setitem(sys.modules, "pynvml", library)
-    monkeypatch.setattr(usage, "_has_nvml", lambda: True)
+    ours = [ME]
+    two_gpus(monkeypatch, ours)
     used = used_by(ME)
     assert (used.gpu, used.gpu_memory_bytes) == (0.85, 10**9)
-    library.ours.clear()
+    ours.clear()
     used = used_by(ME)
     assert (used.gpu, used.gpu_memory_bytes) == (None, None), "another's use is not the trainer's"
 
 
 def test_a_driver_that_does_not_answer_costs_its_limit_once_and_is_asked_again_when_it_has(monkeypatch, caplog):
-    library, answers = TwoGpus(), threading.Event()
-    monkeypatch.setattr(library, "nvmlInit", answers.wait)
-    monkeypatch.setitem(sys.modules, "pynvml", library)
-    monkeypatch.setattr(usage, "_has_nvml", lambda: True)
+    answers = threading.Event()
+    monkeypatch.setattr(two_gpus(monkeypatch, [ME]), "nvmlInit", answers.wait)
     monkeypatch.setattr(usage, "_NVIDIA", DriverCalls("the driver", 0.01))
     for _ in range(3):
         used = used_by(ME)

@@ -382,7 +382,7 @@ def test_a_trainer_beside_others_sees_the_gpu_that_it_is_booked_on_unless_the_pl
 ):
     for name in (start_check.VISIBLE, *start_check.THREADS):
         monkeypatch.delenv(name, raising=False)
-    receiver, runner = Receiver(heartbeat=beat, fail=lambda _: reply(job_id="j", status="pending")), FakeRunner(None)
+    receiver, runner = Receiver(), FakeRunner(None)
     worker = work(tmp_path, receiver, runner)
     worker._capability = lambda: {"cuda_devices": _devices(24.0, 24.0)}
     asked: list[int] = []
@@ -413,7 +413,7 @@ def test_a_job_whose_gpu_is_taken_before_it_starts_is_handed_back(tmp_path):
         worker.post(t.SignalReceived())
         return reply(job_id="j", status="pending")
 
-    receiver, runner = Receiver(heartbeat=beat, fail=fail), FakeRunner(None)
+    receiver, runner = Receiver(fail=fail), FakeRunner(None)
     booked = {"gpu": 0, "vram_gib": 6.0, "least_vram_gib": 6.0}
     receiver.routes["claim"] = once(reply(**{**GRANT, "booked": booked}), lambda: None)
     worker = work(tmp_path, receiver, runner)
@@ -520,11 +520,28 @@ def test_the_doctor_names_what_grows_here_with_its_size_and_bound(tmp_path, caps
 # ── the loop, against a receiver made of a function ─────────────────────────────────────────
 
 
+def reply(**fields: Any) -> Response:
+    return Response(200, SHOWN, json.dumps(fields).encode())
+
+
+def problem(status: int, problem_type: str) -> Response:
+    return Response(status, SHOWN, json.dumps({"type": problem_type, "detail": f"because {problem_type}"}).encode())
+
+
+def beat(_: dict[str, Any]) -> Response:
+    return reply(action="continue", lease_s=600.0, log_next=0)
+
+
 class Receiver:
-    """Answers requests by a script: ``routes`` maps the last part of a path to what it does."""
+    """Answers requests by a script: ``routes`` maps the last part of a path to what it does, if not to accept."""
 
     def __init__(self, **routes: Callable[[dict[str, Any]], Response]) -> None:
-        self.routes = routes
+        self.routes = {
+            "heartbeat": beat,
+            "upload": lambda _: reply(artifact_id="x", job_id="j", size=1),
+            "complete": lambda _: reply(job_id="j", status="completed", artifact_id="x", attempt=1),
+            "fail": lambda _: reply(job_id="j", status="pending"),
+        } | routes
         self.seen: list[tuple[str, dict[str, Any]]] = []
 
     def request(
@@ -546,14 +563,6 @@ class Receiver:
         return [body for seen, body in self.seen if seen == name]
 
 
-def reply(**fields: Any) -> Response:
-    return Response(200, SHOWN, json.dumps(fields).encode())
-
-
-def problem(status: int, problem_type: str) -> Response:
-    return Response(status, SHOWN, json.dumps({"type": problem_type, "detail": f"because {problem_type}"}).encode())
-
-
 OWN = {"command": ["python", "own.py"], "outputs": ["w"]}
 SPEC: dict[str, Any] = {"model": "own", "mode": "oracle", "trainer": OWN}
 GRANT: dict[str, Any] = {
@@ -564,10 +573,6 @@ GRANT: dict[str, Any] = {
     "lease_s": 600.0,
     "spec": SPEC,
 }
-
-
-def beat(_: dict[str, Any]) -> Response:
-    return reply(action="continue", lease_s=600.0, log_next=0)
 
 
 class FakeProcess:
@@ -601,11 +606,13 @@ class FakeProcess:
 
 
 class FakeRunner:
-    """Starts trainers that leave the file ``w`` and end with ``code``; None: they run until stopped."""
+    """Starts trainers that leave the file ``w`` and end with ``code``; None: they run until stopped. ``does`` is what
+    else they do."""
 
-    def __init__(self, code: int | None = 0, output: bytes = b"") -> None:
-        self.code = code
-        self.output = output
+    def __init__(
+        self, code: int | None = 0, output: bytes = b"", does: Callable[[CommandSpec], object] = lambda _: None
+    ) -> None:
+        self.code, self.output, self.does = code, output, does
         self.specs: list[CommandSpec] = []
         self.processes: list[FakeProcess] = []
 
@@ -614,6 +621,7 @@ class FakeRunner:
         spec.output.write_bytes(self.output)
         out = Path(spec.argv[spec.argv.index("--out-dir") + 1])
         (out / "w").write_bytes(b"weights")
+        self.does(spec)
         ended = None if self.code is None else Ended(code=self.code)
         self.processes.append(FakeProcess(ended))
         return self.processes[-1]
@@ -649,6 +657,12 @@ def once(first: Response, then: Callable[[], None], later: Response = NOTHING) -
     return claim
 
 
+def train_one(worker: TrainerWorker, receiver: Receiver, **change: Any) -> None:
+    """Let the worker train one job, and end."""
+    receiver.routes["claim"] = once(reply(**GRANT | change), lambda: worker.post(t.SignalReceived()))
+    assert worker.run() == 0
+
+
 def last(worker: TrainerWorker, answer: Response) -> Callable[[dict[str, Any]], Response]:
     """``answer``, and the worker is told to end."""
 
@@ -660,12 +674,10 @@ def last(worker: TrainerWorker, answer: Response) -> Callable[[dict[str, Any]], 
 
 
 def test_a_job_from_claim_to_receipt(tmp_path):
-    receiver = Receiver(heartbeat=beat, upload=lambda _: reply(artifact_id="x", job_id="j", size=1))
-    receiver.routes["complete"] = lambda _: reply(job_id="j", status="completed", artifact_id="x", attempt=1)
+    receiver = Receiver()
     runner = FakeRunner(output=b'{"event": "epoch", "epoch": 1}\nbye')
     worker = work(tmp_path, receiver, runner, trainer_digests=lambda: {"run": "d"})
-    receiver.routes["claim"] = once(reply(**GRANT), lambda: worker.post(t.SignalReceived()))
-    assert worker.run() == 0
+    train_one(worker, receiver)
     claim = receiver.bodies("claim")[0]
     assert claim["host_id"] == "h"
     nothing = {"bytes": 0, "bytes_max": 20 * 1024**3, "sets": []}
@@ -729,7 +741,6 @@ def test_odd_answer_to_a_claim_does_no_harm(tmp_path, odd):
 )
 def test_odd_answer_to_a_heartbeat_does_no_harm(tmp_path, odd):
     receiver = Receiver(claim=lambda _: reply(**GRANT))
-    receiver.routes["fail"] = lambda _: reply(job_id="j", status="pending")
     worker = work(tmp_path, receiver, FakeRunner(code=None))
     receiver.routes["heartbeat"] = once(odd, lambda: worker.post(t.SignalReceived()), odd)
     assert worker.run() == 0
@@ -983,11 +994,9 @@ class NoRunner(FakeRunner):
     ],
 )
 def test_failure_on_this_host_is_told_in_words(tmp_path, change, runner, reason, words):
-    receiver = Receiver(heartbeat=beat, fail=lambda _: reply(job_id="j", status="pending"))
+    receiver = Receiver()
     worker = work(tmp_path, receiver, runner)
-    grant = GRANT | {"spec": SPEC | change}
-    receiver.routes["claim"] = once(reply(**grant), lambda: worker.post(t.SignalReceived()))
-    assert worker.run() == 0
+    train_one(worker, receiver, spec=SPEC | change)
     (failed,) = receiver.bodies("fail")
     assert failed["reason"] == reason
     assert words in failed["error"]
@@ -998,14 +1007,13 @@ def test_cancelled_job_ends_the_trainer_and_is_not_reported(tmp_path):
     receiver = Receiver(heartbeat=lambda _: problem(410, "job_cancelled"))
     runner = FakeRunner(code=None)
     worker = work(tmp_path, receiver, runner)
-    receiver.routes["claim"] = once(reply(**GRANT), lambda: worker.post(t.SignalReceived()))
-    assert worker.run() == 0
+    train_one(worker, receiver)
     assert runner.processes[0].orders == ["terminate"], "stop() without grace"
     assert not receiver.bodies("fail")
 
 
 def test_signal_while_a_job_runs_hands_it_back(tmp_path):
-    receiver = Receiver(claim=lambda _: reply(**GRANT), fail=lambda _: reply(job_id="j", status="pending"))
+    receiver = Receiver(claim=lambda _: reply(**GRANT))
     runner = FakeRunner(code=None)
     worker = work(tmp_path, receiver, runner)
 
@@ -1057,47 +1065,21 @@ def test_disk_that_refuses_the_state_does_not_end_the_worker(tmp_path, monkeypat
     assert "No space left on device" in caplog.text
 
 
-class Digger(FakeRunner):
-    """Its trainers leave folders in their output and in their saved state that no path and no recursion reaches."""
-
-    def __init__(self, code: int, dig: Callable[[Path], None]) -> None:
-        super().__init__(code)
-        self.dig = dig
-
-    def start(self, spec: CommandSpec) -> FakeProcess:
-        process = super().start(spec)
-        self.dig(Path(spec.argv[spec.argv.index("--out-dir") + 1]))
-        if not (Path(spec.env["CIS490_STATE_DIR"]) / "d").exists():
-            self.dig(Path(spec.env["CIS490_STATE_DIR"]))
-        return process
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="folders of POSIX")
 @pytest.mark.parametrize("code", [0, 75])
 def test_folders_thousands_deep_end_neither_a_worker_nor_its_next_start(tmp_path, dig, caplog, code):
-    for session in range(2):
-        receiver = Receiver(heartbeat=beat, upload=lambda _: reply(artifact_id="x", job_id="j", size=1))
-        receiver.routes["complete"] = lambda _: reply(job_id="j", status="completed", artifact_id="x", attempt=1)
-        receiver.routes["fail"] = lambda _: reply(job_id="j", status="pending")
-        worker = work(tmp_path, receiver, Digger(code if session == 0 else 0, dig))
-        receiver.routes["claim"] = once(
-            reply(**GRANT, state_every_s=0.1), lambda worker=worker: worker.post(t.SignalReceived())
-        )
-        assert worker.run() == 0
-        assert len(receiver.bodies("fail" if code and session == 0 else "complete")) == 1
+    def digs(spec: CommandSpec) -> None:
+        dig(Path(spec.argv[spec.argv.index("--out-dir") + 1]))
+        if not (Path(spec.env["CIS490_STATE_DIR"]) / "d").exists():
+            dig(Path(spec.env["CIS490_STATE_DIR"]))
+
+    for code_now, answered in ((code, "fail" if code else "complete"), (0, "complete")):
+        receiver = Receiver()
+        train_one(work(tmp_path, receiver, FakeRunner(code_now, does=digs)), receiver, state_every_s=0.1)
+        assert len(receiver.bodies(answered)) == 1
     assert "the worker continues" not in caplog.text
     assert not list(tmp_path.glob("artifacts/.worker/h/resume/*"))
     assert not list(tmp_path.glob("artifacts/h/*/attempt-1-*/*"))
-
-
-class Scribbler(FakeRunner):
-    """Its trainers leave a file where temporary files belong."""
-
-    def start(self, spec: CommandSpec) -> FakeProcess:
-        folder = Path(spec.env["TMPDIR"])
-        assert [spec.env[name] for name in VARIABLES] == [str(folder)] * 3
-        (folder / "scratch").touch()
-        return super().start(spec)
 
 
 def test_temporary_files_of_an_attempt_go_with_it_or_with_the_next_start(tmp_path, monkeypatch, caplog):
@@ -1106,17 +1088,24 @@ def test_temporary_files_of_an_attempt_go_with_it_or_with_the_next_start(tmp_pat
     monkeypatch.setenv("TMPDIR", str(folder))
     monkeypatch.setattr(tempfile, "tempdir", None)
     (folder / "of-another").mkdir()
+    given: list[Any] = []
+
+    def scribbles(spec: CommandSpec) -> None:
+        (own,) = {spec.env[name] for name in VARIABLES}
+        given.append(own)
+        Path(own, "scratch").touch()
+
     for session in range(3):
-        receiver = Receiver(heartbeat=beat, fail=lambda _: reply(job_id="j", status="pending"))
-        worker = work(tmp_path, receiver, Scribbler(70) if session < 2 else FakeRunner(70))
-        of_a_killed_one = folder / f"{worker._scratch.worker}left"
-        (of_a_killed_one / "d").mkdir(parents=True)
+        receiver = Receiver()
+        worker = work(tmp_path, receiver, FakeRunner(70, does=scribbles if session < 2 else given.append))
+        (folder / f"{worker._scratch.worker}of-a-killed-one" / "d").mkdir(parents=True)
         if session == 2:
             monkeypatch.setattr(tempfile, "mkdtemp", lambda **_: tmp_path.rmdir())  # which is an OSError
-        receiver.routes["claim"] = once(reply(**GRANT), lambda worker=worker: worker.post(t.SignalReceived()))
-        assert worker.run() == 0
+        train_one(worker, receiver)
         assert receiver.bodies("fail")[0]["reason"] == "trainer_failed"
         until(lambda: [each.name for each in folder.iterdir()] == ["of-another"])
+    assert given[0] != given[1]
+    assert given[2].env["TMPDIR"] == str(folder), "the worker's"
     assert "a trainer has no folder for temporary files of its own" in caplog.text
 
 
@@ -1143,11 +1132,10 @@ def test_an_action_that_fails_ends_no_worker(tmp_path, monkeypatch, caplog):
     for method in ("discard", "found"):
         monkeypatch.setattr(TrainerAttempt, method, nested)
     monkeypatch.setattr(Outbox, "recover", nested)
-    receiver = Receiver(heartbeat=beat, fail=lambda _: reply(job_id="j", status="pending"))
+    receiver = Receiver()
     for session in range(2):
         worker = work(tmp_path, receiver, FakeRunner(70))
-        receiver.routes["claim"] = once(reply(**GRANT), lambda worker=worker: worker.post(t.SignalReceived()))
-        assert worker.run() == 0
+        train_one(worker, receiver)
         assert caplog.text.count("Discard: maximum recursion depth exceeded; the worker continues") == session + 1
 
 
@@ -1197,7 +1185,7 @@ def test_having_slept_is_noticed(tmp_path):
             return 100.0 + 0.1 * self.looks if self.looks < 20 else 3700.0
 
     beats: list[int] = []
-    receiver = Receiver(claim=lambda _: reply(**GRANT), fail=lambda _: reply(job_id="j", status="pending"))
+    receiver = Receiver(claim=lambda _: reply(**GRANT))
     found = options(tmp_path, "--host-id", "h")  # a heartbeat every 30 s
     worker = TrainerWorker(
         found,

@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
-from fakes import FakeClock
+from fakes import FakeClock, FakePynvml
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
@@ -304,34 +304,27 @@ def test_without_logind_nobody_says_whether_somebody_is_there():
     assert probe.printed_by(["no-such-program"]) is None
 
 
-class Nvml:
-    """A driver with one GPU."""
-
-    NVMLError = RuntimeError
-
-    def __init__(self, pids: list[int], samples: list[tuple[int, int, int]] | None) -> None:
-        self._pids, self._samples = pids, samples
-
-    def __getattr__(self, name: str) -> Any:
-        found: dict[str, Any] = {
-            "nvmlDeviceGetCount": lambda: 1,
-            "nvmlDeviceGetHandleByIndex": lambda n: n,
-            "nvmlDeviceGetComputeRunningProcesses": lambda _: [SimpleNamespace(pid=pid) for pid in self._pids],
-            "nvmlDeviceGetUtilizationRates": lambda _: SimpleNamespace(gpu=60),
-            "nvmlDeviceGetProcessUtilization": lambda *_: self._sampled(),
-        }
-        return found[name]
-
-    def _sampled(self) -> list[SimpleNamespace]:
-        if self._samples is None:
-            raise RuntimeError
-        return [SimpleNamespace(pid=pid, timeStamp=at, smUtil=busy) for pid, at, busy in self._samples]
-
-
-def test_of_a_gpu_only_what_others_use_counts():
-    assert probe.others_gpu(Nvml([7], None), {1}) == 0.6, "none of ours is there"
-    assert probe.others_gpu(Nvml([1, 7], [(1, 1, 50), (7, 1, 90), (7, 2, 20)]), {1}) == 0.2
-    assert probe.others_gpu(Nvml([1, 7], None), {1}) is None, "a driver that does not tell them apart"
+@pytest.mark.parametrize(
+    ("pids", "samples", "share"),
+    [
+        ([7], None, 0.6),  # none of ours is there
+        ([1, 7], [(1, 1, 50), (7, 1, 90), (7, 2, 20)], 0.2),
+        ([1, 7], None, None),  # a driver that does not tell them apart
+    ],
+)
+def test_of_a_gpu_only_what_others_use_counts(monkeypatch, pids, samples, share):
+    answers = {"DeviceGetUtilizationRates": lambda _: SimpleNamespace(gpu=60)}
+    if samples is not None:
+        found = [SimpleNamespace(pid=pid, timeStamp=at, smUtil=busy) for pid, at, busy in samples]
+        answers["DeviceGetProcessUtilization"] = lambda *_: found
+    driver = FakePynvml(
+        monkeypatch,
+        DeviceGetCount=lambda: 1,
+        DeviceGetHandleByIndex=int,
+        DeviceGetComputeRunningProcesses=lambda _: [SimpleNamespace(pid=pid) for pid in pids],
+        **answers,
+    )
+    assert probe.others_gpu(driver, {1}) == share
 
 
 def test_this_machine_is_looked_at_without_an_error():

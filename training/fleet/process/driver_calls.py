@@ -6,8 +6,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as NotInTime
+from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
 log = logging.getLogger(__name__)
@@ -44,11 +43,8 @@ class DriverCalls:
                 answer.set_exception(error)
 
         threading.Thread(target=call, name="driver", daemon=True).start()
-        try:
-            return answer.result(self._limit_s)
-        except NotInTime:
-            if answer.done():  # the question's own error
-                raise
-            self._overdue.append(answer)
-            log.warning("%s; it is asked again when it has", self._words)
-            return None
+        if wait([answer], self._limit_s).done:
+            return answer.result()
+        self._overdue.append(answer)
+        log.warning("%s; it is asked again when it has", self._words)
+        return None

@@ -58,7 +58,7 @@ def in_words(error: BaseException) -> str:
     """Return an error's text; an OSError's as ``No such file or directory: /opt/x`` rather than ``[Errno 2] …``."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
-    return str(error)
+    return str(error) or type(error).__name__
 
 
 def put_down(end: dict[str, Any], record: str | None) -> None:

@@ -57,14 +57,11 @@ def end_group(folder: Path | None) -> list[int]:
         members = [int(line) for line in (folder / "cgroup.procs").read_text("ascii").split()]
         (folder / "cgroup.kill").write_text("1")
     for _ in range(REMOVE_TRIES):  # the last member may need a moment
-        try:
+        with contextlib.suppress(OSError):
             folder.rmdir()
-        except FileNotFoundError:
+        if not folder.exists():
             break
-        except OSError:
-            time.sleep(0.005)
-        else:
-            break
+        time.sleep(0.005)
     return members
 
 

@@ -71,7 +71,7 @@ class ForkedLauncher(launcher.PosixLauncher):
             os.write(fail, self.ready)
             os.close(fail)
         except BaseException as error:  # noqa: BLE001 - every error must reach the launcher
-            os.write(fail, launcher.in_words(error).encode(errors="replace") or b"?")
+            os.write(fail, launcher.in_words(error).encode(errors="replace"))
             os._exit(127)
         gc.enable()  # what was frozen stays so: a last look through it would copy it all
         leave(program.main())

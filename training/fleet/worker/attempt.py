@@ -22,6 +22,7 @@ from training.contract import CHECKPOINT_ENDING, THEN, TIMING_ENDING, Exit, file
 from training.crashpoint import crashpoint
 from training.families import family_of, preloads
 from training.files import free_bytes, remove_tree
+from training.fleet.process.launcher import in_words
 from training.fleet.process.parents import Preload
 from training.fleet.process.supervise import (
     STATE_VARIABLE,
@@ -353,7 +354,7 @@ class TrainerAttempt:
 
     def _spawn_failed(self, error: Exception) -> None:
         reason, code = _REASONS.get(type(error), (EndReason.SPAWN_FAILED, None))
-        failure = Failure(reason, _in_words(error), code)
+        failure = Failure(reason, in_words(error), code)
         self.post(t.SpawnFailed(claim_id=self.assignment.claim_id, failure=failure))
 
     # ── the bundle ──────────────────────────────────────────────────────────────────────────
@@ -416,7 +417,7 @@ class TrainerAttempt:
 
         broken = isinstance(error, BundleError)
         reason = EndReason.TRAINER_FAILED if broken else EndReason.UPLOAD_FAILED
-        words = _in_words(error) if broken else f"the bundle could not be packed: {_in_words(error)}"
+        words = in_words(error) if broken else f"the bundle could not be packed: {in_words(error)}"
         failure = Failure(reason, words, exit_code=0)
         self.post(t.PackFailed(claim_id=self.assignment.claim_id, failure=failure))
 
@@ -432,9 +433,3 @@ class TrainerAttempt:
             threading.Thread(target=run, name=f"job {self.assignment.name}", daemon=True).start()
         except RuntimeError as error:  # trainers have started as many processes as this account may have
             failed(error)
-
-
-def _in_words(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
-    return str(error) or type(error).__name__
