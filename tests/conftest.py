@@ -87,9 +87,9 @@ def dig(tmp_path: Path) -> Iterator[Callable[[Path], None]]:
 
     def dug(folder: Path) -> None:
         inside = os.open(folder, os.O_RDONLY)
-        for _ in range(3000):
-            os.mkdir("d", dir_fd=inside)
-            outside, inside = inside, os.open("d", os.O_RDONLY, dir_fd=inside)
+        for _ in range(1100):
+            os.mkdir("deep", dir_fd=inside)
+            outside, inside = inside, os.open("deep", os.O_RDONLY, dir_fd=inside)
             os.close(outside)
         os.close(inside)
 

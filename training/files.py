@@ -8,6 +8,7 @@ the operating system's message.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import secrets
 import shutil
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from training.crashpoint import crashpoint
 
+LONG_CHARS = 1000  # of a path below a folder that is deleted
 BLOCK_BYTES = 1024 * 1024
 HELD_S = (0.01, 0.03, 0.1, 0.3, 0.6, 1.0)  # pauses while a scanner holds a file
 SECRET_BYTES_MAX = 4096
@@ -291,8 +293,8 @@ def remove_tree(folder: Path) -> None:
     """Delete a folder with all that it holds, at any depth, or a file or link. What cannot be deleted stays, without an
     error.
 
-    Folders below are moved up one by one, because a program may leave thousands of levels: no call nests here, and no
-    path becomes long.
+    A folder whose path has become long is moved up first, because a program may leave thousands of levels, which no
+    path and no nested call reaches.
     """
     if os.name == "nt":  # where a folder may be a junction
         shutil.rmtree(folder, ignore_errors=True)
@@ -301,22 +303,26 @@ def remove_tree(folder: Path) -> None:
         folder.unlink()
     if folder.is_symlink() or not folder.is_dir():
         return
-    waiting, moved, token = [folder], 0, secrets.token_hex(4)
+    waiting, opened = [folder], set[Path]()
+    token, numbers = secrets.token_hex(4), itertools.count()
     while waiting:
-        each = waiting.pop()
+        each = waiting[-1]
         with suppress(OSError):
-            each.chmod(_PRIVATE_FOLDER)
+            if each in opened:
+                waiting.pop().rmdir()
+                continue
+            opened.add(each)
+            each.chmod(_PRIVATE_FOLDER)  # without the right to write in it, nothing in it can be deleted or moved
             for entry in list(os.scandir(each)):
+                path = Path(entry.path)
                 with suppress(OSError):
                     if not entry.is_dir(follow_symlinks=False):
-                        Path(entry.path).unlink()
-                        continue
-                    Path(entry.path).chmod(_PRIVATE_FOLDER)  # without the right to write in it, it cannot be moved
-                    waiting.append(Path(entry.path).rename(folder / f".{token}-{moved}"))
-                    moved += 1
-            each.rmdir()
-    with suppress(OSError):
-        folder.rmdir()
+                        path.unlink()
+                    elif len(entry.path) < len(str(folder)) + LONG_CHARS:
+                        waiting.append(path)
+                    else:
+                        path.chmod(_PRIVATE_FOLDER)
+                        waiting.insert(1, path.rename(folder / f".{token}-{next(numbers)}"))
 
 
 def named(error: OSError, path: Path) -> OSError:

@@ -96,6 +96,9 @@ def test_a_tree_is_removed_at_any_depth_and_what_its_links_name_stays(
         (tmp_path / name / "file").touch()
         (tmp_path / name / "link").symlink_to(tmp_path / "other")
     dig(tmp_path / "tree/a")
+    for name in ("twice" * 40, "thrice" * 40):  # as deep again in several places
+        (tmp_path / "tree/a" / name).mkdir()
+        dig(tmp_path / "tree/a" / name)
     (tmp_path / "tree/a/b").chmod(0o500)
     for name in ("tree", "no-such-folder", "other/link", "other/file"):
         remove_tree(tmp_path / name)

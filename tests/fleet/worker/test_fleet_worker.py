@@ -1070,7 +1070,7 @@ def test_disk_that_refuses_the_state_does_not_end_the_worker(tmp_path, monkeypat
 def test_folders_thousands_deep_end_neither_a_worker_nor_its_next_start(tmp_path, dig, caplog, code):
     def digs(spec: CommandSpec) -> None:
         dig(Path(spec.argv[spec.argv.index("--out-dir") + 1]))
-        if not (Path(spec.env["CIS490_STATE_DIR"]) / "d").exists():
+        if not (Path(spec.env["CIS490_STATE_DIR"]) / "deep").exists():
             dig(Path(spec.env["CIS490_STATE_DIR"]))
 
     for code_now, answered in ((code, "fail" if code else "complete"), (0, "complete")):
