@@ -16,7 +16,7 @@ from trainer_builders import SHORT, StopAfter, arguments, files, run, score
 from training.contract import Exit
 from training.trainer import checkpoint, gbt, loop, trees
 from training.trainer.contract import BadData
-from training.trainer.weights_file import read, written
+from training.trainer.weights_file import read, restored, written
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
 
@@ -117,8 +117,10 @@ def test_weights_of_another_form_are_refused(whole, made, data, tmp_path):
     refused(whole, "mlp", made(sound), data, tmp_path)
 
 
-@pytest.mark.parametrize("model", ["gbt", "mlp", "junk"])
-def test_a_state_of_another_form_costs_time_and_no_failure(whole, model, data, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("model", "why"), [("gbt", "ValueError: tree 1"), ("mlp", "ValueError: its tensors"), ("junk", "ValidationError")]
+)
+def test_a_state_of_another_form_costs_time_and_no_failure(whole, model, why, data, tmp_path, monkeypatch):
     """Saved on another host, which is broken or was taken over; the trainer begins again, and says so."""
     name = "mlp" if model == "junk" else model
     argv = arguments(name, data, tmp_path, *SHORT[name])
@@ -129,7 +131,7 @@ def test_a_state_of_another_form_costs_time_and_no_failure(whole, model, data, t
             there.setattr(
                 loop,
                 "written",
-                lambda some: written({n: one[:1] if n == "exp_avg" else one for n, one in some.items()}),
+                lambda some: written({n: one[:1].clone() if n == "exp_avg" else one for n, one in some.items()}),
             )
         assert run(argv, stop=StopAfter(30)).code == Exit.INTERRUPTED
     if model == "junk":
@@ -140,5 +142,19 @@ def test_a_state_of_another_form_costs_time_and_no_failure(whole, model, data, t
         path.write_bytes(json.dumps(header).encode() + b"\n" + junk)
     ended = run(argv)
     assert ended.code == Exit.DONE
-    assert ["the saved state cannot be used" in str(one.get("reason")) for one in ended.events].count(True) == 1
+    (said,) = (str(one["reason"]) for one in ended.events if one["event"] == "afresh")
+    assert f"the saved state cannot be used ({why}" in said
     assert files(tmp_path) == files(whole[name].out)
+
+
+def test_a_network_takes_no_memory_before_its_weights_were_looked_at():
+    places = []
+
+    def make() -> torch.nn.Module:
+        net = torch.nn.Linear(2, 2)
+        places.append(net.weight.device.type)
+        return net
+
+    with pytest.raises(ValueError, match="other names or shapes"):
+        restored(make, {"weight": torch.zeros(2, 3), "bias": torch.zeros(2)})
+    assert places == ["meta"]
