@@ -106,17 +106,6 @@ def test_a_checkpoint_of_another_form_is_refused_in_one_sentence(trained, tmp_pa
     assert said.endswith("train the model again")
 
 
-def test_broken_trees_are_one_sentence_without_a_place_in_anothers_sources(trained, tmp_path):
-    found = trainer_builders.trained("gbt", trained[1], tmp_path)
-    made, document = found.checkpoint, found.document
-    for content in (b"{}", b"no JSON", made.with_name("gbt_oracle.xgb.json").read_bytes()[:-99]):
-        path = checkpoint.write(tmp_path, document, content, ".xgb.json")
-        with pytest.raises(BadData, match="holds no weights of gbt") as refused:
-            score(path, trained[1])
-        assert ".cc" not in str(refused.value)
-        assert ".h" not in str(refused.value)
-
-
 @pytest.mark.parametrize("name", ["../mlp_oracle.pt", "/etc/passwd", "", ".."])
 def test_a_sidecar_lies_beside_its_checkpoint_or_nowhere(trained, name, tmp_path):
     path, document = copied(trained, tmp_path)

@@ -53,8 +53,9 @@ def refused(whole, model: str, sidecar: bytes, data, folder):
     """Assert that a checkpoint with these weights is refused in one sentence."""
     ending = ".xgb.json" if model == "gbt" else ".pt"
     path = checkpoint.write(folder, {**whole[model].document, "sidecar": None}, sidecar, ending)
-    with pytest.raises(BadData, match=f"holds (no|something other than) weights of {model}"):
+    with pytest.raises(BadData, match=f"holds (no|something other than) weights of {model}") as said:
         score(path, data)
+    assert ".cc:" not in str(said.value), "a place in another's sources"
 
 
 @pytest.mark.parametrize("name", BENT)
@@ -65,6 +66,23 @@ def test_a_booster_with_an_impossible_tree_is_refused(whole, name, data, tmp_pat
     attributes = document["learner"]["attributes"]
     attributes["over_the_line"] = bent(attributes["over_the_line"].encode(), name).decode()
     refused(whole, "gbt", json.dumps(document).encode(), data, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda _: b"{}",
+        lambda _: b"[" * 9999,
+        lambda sound: sound[:-99],
+        lambda sound: sound.replace(rb"\"bias\": [", rb"\"bias\": [1, "),
+        lambda sound: sound.replace(b"[5E-1]", b"[1, 2]").replace(b'"base_score":"', b'"base_score":"1'),
+    ],
+    ids=["empty", "nested", "cut", "line", "base score"],
+)
+def test_a_booster_of_another_form_is_refused(whole, made, data, tmp_path):
+    sound = whole["gbt"].checkpoint.with_name("gbt_oracle.xgb.json").read_bytes()
+    assert made(sound) != sound
+    refused(whole, "gbt", made(sound), data, tmp_path)
 
 
 def is_tree(left: list[int], right: list[int]) -> bool:
