@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from trainer_builders import SHORT, StopAfter, arguments, files, run, score
 
 from training.contract import Exit
-from training.trainer import checkpoint, gbt, loop, trees
+from training.trainer import checkpoint, gbt, loop, session, trees
 from training.trainer.contract import BadData
+from training.trainer.state_file import StateFile
 from training.trainer.weights_file import read, restored, written
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
@@ -163,6 +164,16 @@ def test_a_state_of_another_form_costs_time_and_no_failure(whole, model, why, da
     (said,) = (str(one["reason"]) for one in ended.events if one["event"] == "afresh")
     assert f"the saved state cannot be used ({why}" in said
     assert files(tmp_path) == files(whole[name].out)
+
+
+def test_a_failure_counts_once_the_run_has_saved_a_state_of_its_own(data, tmp_path, monkeypatch):
+    argv = arguments("mlp", data, tmp_path, *SHORT["mlp"])
+    assert run(argv, stop=StopAfter(8)).code == Exit.INTERRUPTED
+    monkeypatch.setattr(StateFile, "EVERY_S", 0.0)
+    monkeypatch.setattr(session, "_judge", lambda *_: 1 // 0)
+    ended = run(argv)
+    assert ended.code == Exit.BUG
+    assert "afresh" not in [one["event"] for one in ended.events]
 
 
 def test_a_network_takes_no_memory_before_its_weights_were_looked_at():

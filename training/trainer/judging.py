@@ -123,9 +123,8 @@ def _loaded(checkpoint: Path, found: Checkpoint, threads: int) -> OpenedModel:
             "fetch the model again with `cis490-jobs get`, and do not trust this file"
         ) from None
     except NOT_WEIGHTS as error:
-        cause = re.sub(r"^\[[\d:]+\] \S+ ", "", str(error).partition("\n")[0])[
-            :200
-        ]  # XGBoost's begin with a place there
+        # XGBoost's own words begin with a time and a place in its sources.
+        cause = re.sub(r"^\[[\d:]+\] \S+ ", "", str(error).partition("\n")[0])[:200]
         raise BadData(f"{checkpoint} holds no weights of {found.model} ({cause})") from None
     return OpenedModel(checkpoint, found, family, fitted)
 

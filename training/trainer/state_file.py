@@ -57,7 +57,8 @@ class StateFile:
         self._snapshot: Callable[[], bytes] | None = None
         self._saved_at = clock.monotonic()
         self._processors: list[JsonDict] = []  # as in the header
-        self.resumed = False
+        self.ignored = False  # what is in the file, until it is replaced
+        self.resumed = self.saved = False
 
     @property
     def mixed(self) -> list[JsonDict]:
@@ -65,9 +66,10 @@ class StateFile:
         return [*self._processors, self._processor(self._facts)] if self._processors else []
 
     def load(self) -> bytes | None:
-        """Return the saved state of this run; None if there is none, or if the file is damaged or of another run."""
+        """Return the saved state of this run; None if there is none, or if the file is ignored, damaged or of another
+        run."""
         header, state = self._read()
-        if header is None or self._unlike(header):
+        if self.ignored or header is None or self._unlike(header):
             return None
         before = header.processors
         if header.run_key != self._run_key:
@@ -126,7 +128,7 @@ class StateFile:
         header = _Header(self._run_key, self._facts, hashlib.sha256(state).hexdigest(), self._processors)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(self._path, msgspec.json.encode(header) + b"\n" + state)
-        self._saved_at = self._clock.monotonic()
+        self._saved_at, self.saved = self._clock.monotonic(), True
 
     def discard(self) -> None:
         self._path.unlink(missing_ok=True)
