@@ -71,9 +71,9 @@ def train(
     *,
     added: Added | None = None,
     limits: MemoryLimits = LIMITS,
-    anew: bool = False,
+    ignore_state: bool = False,
 ) -> None:
-    """Train what ``args`` ask for, and write checkpoint and report; ``anew``: without the state that was saved.
+    """Train what ``args`` ask for, and write checkpoint and report; ``ignore_state`` begins without the saved one.
 
     Raises a ``TrainerError``, or ``Interrupted`` after saving the state. With references ``added``, a model is trained
     again that learns from them as well.
@@ -97,7 +97,7 @@ def train(
     sides = {side: count.windows for side, count in split.n.items()}
     progress.event("data", windows=int(inputs.y.size), quarantined=len(inputs.quarantined), **sides)
     keeper = StateFile(args.state_dir / f"{args.model}_{args.mode}.state", key.digest, clock, facts=key.facts)
-    keeper.ignored = anew
+    keeper.ignored = ignore_state
     if (odd := keeper.stranger()) is not None:
         progress.event("afresh", reason=odd)
     also, kept = ((), {}) if added is None else (added.hosts, added.kept)
@@ -123,7 +123,7 @@ def train(
             raise
         # The state may come from another machine, and be damaged there or meant to do harm: this host has not failed.
         progress.event("afresh", reason=f"the saved state cannot be used ({type(error).__name__}: {first_line(error)})")
-        train(args, progress, stop, clock, added=added, limits=limits, anew=True)
+        train(args, progress, stop, clock, added=added, limits=limits, ignore_state=True)
         return
     document = {**_document(judged, point, key), "channels": channels}
     if added is not None and isinstance(fitted, Settling):  # other data may bring no reference of these hosts
