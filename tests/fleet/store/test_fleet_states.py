@@ -159,9 +159,9 @@ def test_a_claim_brings_one_state_at_a_time_and_none_when_it_is_over(tmp_path):
     store.keep("two", KeptState(named("same").dataset_id, 1, "pi", 1.0, 4))
     begin(store, "c", named("same", "second"))
     assert sorted(store.claims()) == ["a", "c"]
-    store.forget_drafts(["c", "unknown"])
-    assert on_disk(store) == {*digests.values()}, "a brings the same"
     begin(store, "d", named("third"))
+    store.forget_drafts(["c", "unknown"])
+    assert on_disk(store) > {*digests.values()}, "a brings the same"
     store.forget_drafts(["a"])
     assert on_disk(StateStore(tmp_path / "states")) == {digests["same"]}, "kept, and nothing else after a restart"
     assert not list((tmp_path / "states" / "drafts").iterdir())
