@@ -88,15 +88,13 @@ class SavedStates:
     def listing(self, calling: Calling, state_id: str) -> Steps[bytes]:
         """Read the listing of the job's saved state; the listing's SHA-256 is the state's id. Raise NoState if
         ``state_id`` is not the job's newest state."""
-        found: tuple[Job, Attempt] = yield self._holder(calling)
-        self._check_newest(found[0], state_id)
+        yield self._holder(calling, state_id)
         document: bytes = yield Disk(lambda: self._store.listing(calling.job_id))
         return document
 
     def piece(self, calling: Calling, state_id: str, sha256: str) -> Steps[bytes]:
         """Read one chunk of the job's saved state; raise NoState if ``state_id`` is not the job's newest state."""
-        found: tuple[Job, Attempt] = yield self._holder(calling)
-        self._check_newest(found[0], state_id)
+        yield self._holder(calling, state_id)
         data: bytes = yield Disk(lambda: self._store.piece(calling.job_id, sha256))
         return data
 
@@ -118,22 +116,19 @@ class SavedStates:
         kept = self._store.of(job_id)
         return None if kept is None else view(kept)
 
-    def _holder(self, calling: Calling) -> Decide:
+    def _holder(self, calling: Calling, newest: str | None = None) -> Decide:
         """Return the step that finds the job and the caller's live attempt at it; the step raises Refusal if there is
-        none."""
+        none, and NoState if ``newest`` is not the job's newest state."""
 
         def find() -> tuple[Job, Attempt]:
             job, attempt = self._service.claimed(calling.job_id, calling.claim_id, calling.host_id)
             if not attempt.live:
                 raise ended(attempt)
+            if newest is not None and ((kept := self._store.of(job.job_id)) is None or kept.state_id != newest):
+                raise NoState(f"this is not the saved state of job {job.name}; it starts over")
             return job, attempt
 
         return Decide(find, "state")
-
-    def _check_newest(self, job: Job, state_id: str) -> None:
-        kept = self._store.of(job.job_id)
-        if kept is None or kept.state_id != state_id:
-            raise NoState(f"this is not the saved state of job {job.name}; it starts over")
 
 
 def chunks_in(body: bytes, sha256: str | None) -> Sequence[tuple[str, bytes | memoryview]]:
