@@ -53,13 +53,17 @@ def written(tmp_path: Path, text: str, name: str = "secret") -> Secret:
     return Secret(str(tmp_path / name))
 
 
-def test_a_webhook_gets_the_message_as_json_with_its_key(tmp_path):
+def test_a_webhook_gets_the_message_as_json_with_its_key_and_no_markup_for_chats(tmp_path):
+    hostile = "<!channel> [sign in](https://e) @here <https://e|fleet> & more"
+    told = message([NOTICE._replace(sentence=hostile)], "d" * 32)
     with hooked(204) as (port, got):
         url = written(tmp_path, f"http://127.0.0.1:{port}/hook/s3cret\n")
-        send(NotifyChannel(name="ops", kind=ChannelKind.WEBHOOK, url=url), MESSAGE)
+        send(NotifyChannel(name="ops", kind=ChannelKind.WEBHOOK, url=url), told)
     ((path, headers, body),) = got
     assert path == "/hook/s3cret"
-    assert body == {**MESSAGE.to_dict(), "text": "job gbt – ä failed: no data"}
+    assert body == {**told.to_dict(), "text": body["text"]}, "for programs, as it is"
+    assert not any(markup in body["text"] for markup in ("<", ">", "](", "@here", "& "))
+    assert html.unescape(body["text"]).replace("\u200b", "") == hostile
     assert headers["Idempotency-Key"] == "cis490-dddddddddddd-event-41"
 
 
@@ -73,18 +77,6 @@ def test_ntfy_gets_title_text_and_priority_in_any_alphabet(tmp_path):
     title = "CIS490: failed job: gbt – ä"
     assert body == {"topic": "my-topic", "title": title, "message": NOTICE.sentence, "priority": 4}
     assert headers["Authorization"] == "Bearer tk_1"
-
-
-def test_no_word_of_a_message_is_markup_in_a_chat(tmp_path):
-    hostile = "<!channel> [sign in](https://e) @here <https://e|fleet> & more"
-    told = message([NOTICE._replace(sentence=hostile)], "d" * 32)
-    with hooked() as (port, got):
-        url = written(tmp_path, f"http://127.0.0.1:{port}/")
-        send(NotifyChannel(name="ops", kind=ChannelKind.WEBHOOK, url=url), told)
-    ((_, _, body),) = got
-    assert not any(markup in body["text"] for markup in ("<", ">", "](", "@here", "& "))
-    assert html.unescape(body["text"]).replace("\u200b", "") == hostile
-    assert body["notices"][0]["sentence"] == hostile, "for programs, as it is"
 
 
 @pytest.mark.parametrize("kind", [ChannelKind.WEBHOOK, ChannelKind.NTFY])
