@@ -224,8 +224,8 @@ class Uploads(Calls):
         """
         here = self._fleet.store.find(artifact_id, model=permission.model, mode=permission.mode) is not None
         if not permission.attempt:
-            row = {"claim_id": permission.claim_id, "job_id": permission.job_id, "host": permission.host}
-            return unconfirmed.add(self._fleet, **row, artifact_id=artifact_id, size=size) if here else None
+            row = {**permission._asdict(), "artifact_id": artifact_id, "size": size, "now": self._clock.now()}
+            return DeliveryNews.KNOWN if here and self._queue.db.run("add_unconfirmed", **row) else None
         job, attempt = delivering(self._fleet, permission.job_id, permission.claim_id, None)
         if attempt.end_reason is EndReason.COMPLETED:
             refuse_another(attempt, artifact_id)

@@ -8,13 +8,11 @@ keeps its copy and repeats its report until the work is accepted or refused. No 
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import msgspec
 
 from training.contract import spec_hash
 from training.fleet.database.writer import Database, Row
-from training.fleet.queue.attempts import DeliveryNews
 from training.fleet.scheduling.job import Job, JobStatus
 from training.fleet.service.fleet import FleetState
 from training.fleet.store.artifacts import Artifact
@@ -57,12 +55,6 @@ def check_wanted(fleet: FleetState, host: str, claim_id: str, sha256: str | None
             f"{held['n']} results of host {host} wait to be confirmed, as much as one host may bring; "
             f"`cis490-jobs accept {host}` or `cis490-jobs refuse {host}` makes room",
         )
-
-
-def add(fleet: FleetState, **row: Any) -> DeliveryNews:
-    """Record that a bundle of no attempt is stored: its claim, job, host, digest and size."""
-    fleet.queue.db.run("add_unconfirmed", **row, now=fleet.clock.now())
-    return DeliveryNews.KNOWN
 
 
 def keep(fleet: FleetState, job: Job, request: CompleteRequest | DeliverRequest) -> CompleteReply:
