@@ -70,7 +70,7 @@ class Scenario:
 
     @property
     def retention(self) -> Rules:
-        return Rules(best=1, keep_superseded_days=0.0) if is_tidy(self.seed) else Rules()
+        return Rules(best=1, keep_models_days=0.0, keep_superseded_days=0.0) if is_tidy(self.seed) else Rules()
 
     @property
     def strange(self) -> bool:

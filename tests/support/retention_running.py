@@ -44,6 +44,7 @@ class House:
         self.open()
         self.plan: list[dict[str, Any]] = []
         self.rules = Rules()
+        self.host = "pi"  # that trains
 
     def open(self) -> None:
         self.queue = JobQueue(self.folder / "jobs.db", clock=self.clock, new_claim_id=Counting())
@@ -71,7 +72,9 @@ class House:
 
     def keeps(self, **rules: Any) -> None:
         """Change what the plan keeps."""
-        self.service.host_registry.plan = replace(self.service.plan, retention=Rules(**rules))
+        self.service.host_registry.plan = replace(
+            self.service.plan, retention=Rules(**{"keep_models_days": 0.0, **rules})
+        )
 
     def enter(self, *names: str, **facts: Any) -> None:
         plan = self.service.plan
@@ -82,7 +85,7 @@ class House:
         """Have a job trained: one epoch for each figure, one line each; returns its artifact."""
         if self.queue.get(f"id-{name}") is None:
             self.enter(name, model=model, **facts)
-        claim = self.service.claim(a_worker_claim("pi"))
+        claim = self.service.claim(a_worker_claim(self.host))
         assert claim.name == name, claim
         job_id, claim_id = str(claim.job_id), str(claim.claim_id)
         job, attempt = self.queue.get(job_id), self.queue.attempts.by_claim(claim_id)
@@ -102,7 +105,7 @@ class House:
         assert job is not None
         said = provenance_of(job, attempt, now=self.clock.now())
         self.store.write_provenance(artifact, job_id=job_id, attempt=attempt.attempt, record=said)
-        self.service.complete(job_id, a_completion(claim_id, artifact.artifact_id, host_id="pi"))
+        self.service.complete(job_id, a_completion(claim_id, artifact.artifact_id, host_id=self.host))
         self.store.index.repair(index_rows(self.reader))
         return artifact
 
@@ -118,7 +121,7 @@ class House:
         return found
 
     def owned(self, job_id: str, claim_id: str, artifact: Artifact) -> DeliveryNews | None:
-        permission = self.service.upload_permission(job_id, claim_id, "pi")
+        permission = self.service.upload_permission(job_id, claim_id, self.host)
         return self.service.upload_done(permission, artifact.artifact_id, artifact.size)
 
     def here(self, name: str) -> bool:

@@ -25,7 +25,9 @@ def test_gc_shows_asks_removes_and_is_audited(tmp_path):
             bundle = tmp_path / "bundle"
             bundle.write_bytes(grant.name.encode() * 5000)
             client.complete(grant.job_id, artifact_id=client.upload_artifact(grant.job_id, bundle))
-        receiver.service.host_registry.plan = replace(receiver.service.plan, retention=Rules(best=1))
+        receiver.service.host_registry.plan = replace(
+            receiver.service.plan, retention=Rules(best=1, keep_models_days=0)
+        )
 
         def jobs(*words, token=TOKEN, typed=None):
             out, err, into = Terminal(), Terminal(), Terminal(typed or "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,6 +43,7 @@ DELIVERIES = st.builds(
     current=st.booleans(),
     since=TIMES,
     figure=st.one_of(st.none(), st.sampled_from([0.25, 0.5, 0.75, 1.0, -3.0])),
+    host=st.sampled_from("xy"),
 )
 
 
@@ -84,6 +86,8 @@ def test_a_model_stays_for_its_days_whatever_its_figure():
     )
     assert gone([best, worse], Rules(best=1, keep_models_days=7.0)) == {"worse"}
     assert gone([best, worse], Rules(best=1, keep_models_days=7.1)) == set()
+    younger = replace(worse, deliveries=(replace(worse.deliveries[0], since=NOW - 6.9 * days),))
+    assert gone([best, younger], Rules(best=1)) == set(), "a week, where the plan says nothing"
 
 
 def test_a_model_that_is_as_good_as_the_last_kept_one_is_told_why_it_goes():
@@ -138,8 +142,8 @@ def test_what_no_rule_speaks_of_stays(bundles, rules):
     assert gone(bundles, nothing) == set()
 
 
-def model(number: int, figure: float | None, since: float = 0.0, **facts: bool) -> RetainedBundle:
-    said = {"ended": True, "held": False, "current": True, **facts}
+def model(number: int, figure: float | None, since: float = 0.0, **facts: Any) -> RetainedBundle:
+    said: dict[str, Any] = {"ended": True, "held": False, "current": True, **facts}
     delivery = BundleShare(f"job-{number}", 1, f"gbt-{number}", since=since, figure=figure, **said)
     return RetainedBundle(f"gbt_realistic/{number}", "gbt", "realistic", 10, (delivery,))
 
@@ -148,6 +152,14 @@ def test_of_equal_figures_the_first_completed_stays_then_the_lesser_digest():
     tied = [model(1, 0.5, since=20.0), model(2, 0.5, since=10.0), model(3, 0.5, since=20.0)]
     assert gone(tied, Rules(best=1)) == {"gbt_realistic/1", "gbt_realistic/3"}
     assert gone(tied, Rules(best=2)) == {"gbt_realistic/3"}
+
+
+def test_of_each_host_the_best_stays():
+    made = [
+        model(n, figure, host=host) for n, (figure, host) in enumerate([(0.9, "a"), (0.8, "a"), (0.5, "b"), (0.4, "b")])
+    ]
+    assert gone(made, Rules(best=1)) == {"gbt_realistic/1", "gbt_realistic/3"}
+    assert gone(made, Rules(best=3)) == {"gbt_realistic/3"}
 
 
 def test_the_reason_names_both_figures():

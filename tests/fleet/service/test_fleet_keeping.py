@@ -84,6 +84,16 @@ def test_a_model_without_a_figure_stays_and_that_is_said(house):
     assert [each.name for each in house.collect()] == ["worse"]
 
 
+def test_a_false_figure_deletes_nobody_elses_model(house):
+    house.train("honest", 0.93)
+    house.train("second", 0.5)
+    house.host = "liar"
+    house.train("rubbish", 1.0)
+    house.keeps(best=1)
+    assert [each.name for each in house.collect()] == ["second"]
+    assert house.here("honest")
+
+
 def test_the_figure_is_never_one_of_the_test_side(house):
     """The test's figure, which a trainer says at its end, has no epoch and is no point of a curve."""
     house.train("worse", 0.5)

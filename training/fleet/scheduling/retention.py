@@ -31,7 +31,7 @@ class Rules:
     """The plan's [retention]. None: keep without limit; ages are in days."""
 
     best: int | None = None  # models of each model and mode, by their validation figure
-    keep_models_days: float = 0.0  # no model is removed sooner
+    keep_models_days: float = 7.0  # no model is removed sooner
     keep_superseded_days: float | None = None
     keep_logs_days: float | None = None
     keep_curves_days: float | None = None
@@ -62,6 +62,7 @@ class BundleShare:
     current: bool  # the job is completed by this bundle
     since: float  # when that began or, of a bundle that completes no job, when it was delivered or the job ended
     figure: float | None = None  # the best validation figure that its trainer reported; None: none
+    host: str = ""  # that trained it
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +151,10 @@ def bundles_to_remove(bundles: Sequence[RetainedBundle], rules: Rules, now: floa
     """Return the removals of models beyond the best ones of their model and mode. Also return those of bundles that
     have completed no job for ``keep_superseded_days``.
 
-    A model without a validation figure is not ranked: it does not count towards the number to keep, and only age
-    removes its bundle. Of models with equal figures the first completed one ranks first, then the one with the lesser
-    digest. A bundle that completes several jobs is one model.
+    The best model of each host stays, because hosts report their own figures. A model without a validation figure is
+    not ranked: it does not count towards the number to keep, and only age removes its bundle. Of models with equal
+    figures the first completed one ranks first, then the one with the lesser digest. A bundle that completes several
+    jobs is one model.
     """
     return sorted(
         (*_beyond_the_best(bundles, rules, now), *_superseded(bundles, rules, now)), key=lambda each: each.subject
@@ -169,7 +171,11 @@ def _beyond_the_best(bundles: Iterable[RetainedBundle], rules: Rules, now: float
     for (model, mode), found in sorted(groups.items()):
         ranked = sorted(found, key=lambda pair: (-pair[0], _completed_at(pair[1]), pair[1].subject))
         last = ranked[: rules.best][-1][0]
+        hosts = {share.host for _, each in ranked[: rules.best] for share in each.current}
         for figure, each in ranked[rules.best :]:
+            if own := {share.host for share in each.current} - hosts:
+                hosts |= own
+                continue
             if each.untouchable or now - each.since < rules.keep_models_days * _DAY_S:
                 continue
             of = "the best" if rules.best == 1 else f"the best {rules.best}"

@@ -333,6 +333,7 @@ def _delivery(row: Row) -> BundleShare:
         current=current,
         since=since if current else max(since, row["stored_at"]),
         figure=row["figure"],
+        host=row["host"],
     )
 
 

@@ -422,7 +422,7 @@ CREATE INDEX incidents_open ON incidents (kind, host) WHERE ended IS NULL AND ve
 CREATE VIEW gone_bundles AS SELECT subject, at, why, done_at FROM removals  -- that retention took away
   WHERE what = 'bundle' AND number = 0 AND back_at IS NULL;
 CREATE VIEW kept_bundles AS         -- deliveries of bundles in the store, with what their jobs make of them now
-  SELECT r.*, j.name, j.status, j.held_at, j.finished_at, j.generation, a.figure,
+  SELECT r.*, j.name, j.status, j.held_at, j.finished_at, j.generation, a.figure, a.host,
     j.status = 'completed' AND j.attempt = r.attempt AND j.artifact_id = r.artifact_id AS current
   FROM artifacts AS r JOIN jobs AS j ON j.job_id = r.job_id
   JOIN attempts AS a ON a.job_id = r.job_id AND a.attempt = r.attempt
