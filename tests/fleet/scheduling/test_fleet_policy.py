@@ -166,6 +166,13 @@ def settled(reason: EndReason, *, exit_code: int | None = None, before=(), other
     return settle(a_row(**facts), ended, now=NOW, policy=POLICY, before=before, others=others)
 
 
+@pytest.mark.parametrize(("resumable", "at"), [(True, NOW - 900.0), (False, NOW)])
+def test_a_job_whose_host_is_lost_keeps_its_place_if_it_goes_on_from_a_saved_state(resumable, at):
+    ended = an_attempt(end_reason=EndReason.HOST_LOST, resumable=resumable)
+    after = settle(a_row(claimable_at=NOW - 900.0), ended, now=NOW, policy=POLICY)
+    assert (after.transition, after.claimable_at) == ("sweep", at)
+
+
 def test_a_failure_backs_off_and_prefers_another_host():
     after = settled(EndReason.TRAINER_FAILED, exit_code=1)
     assert (after.transition, after.status) == ("retry", JobStatus.PENDING)
@@ -195,10 +202,10 @@ def test_exit_codes_say_nothing_of_an_end_that_was_not_the_trainers(exit_code):
 
 @pytest.mark.parametrize("reason", [EndReason.WORKER_SHUTDOWN, EndReason.INTERRUPTED])
 def test_a_planned_hand_back_costs_nothing(reason):
-    after = settled(reason, trainer_failures=2, host_losses=19)
+    after = settled(reason, trainer_failures=2, host_losses=19, claimable_at=NOW - 900.0)
     assert (after.transition, after.status) == ("hand_back", JobStatus.PENDING)
     assert (after.trainer_failures, after.host_losses) == (2, 19)
-    assert after.claimable_at == NOW, "claimable at once"
+    assert after.claimable_at == NOW - 900.0, "it keeps its place in the queue"
     assert after.avoid_host is None
 
 

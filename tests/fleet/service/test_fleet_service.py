@@ -619,15 +619,17 @@ def test_a_job_without_a_limit_runs_as_long_as_it_takes(receiver, job):
     assert not beating(receiver, receiver.granted(), 5 * 3600)
 
 
-def test_fetching_data_and_delivering_do_not_count(limited):
-    claim = limited.granted()
-    fetch = {"event": "fetch", "bytes": 1, "bytes_total": 2}
-    assert not beating(limited, claim, 5 * 3600, progress=fetch)
-    assert not beating(limited, claim, 3600, progress={"event": "training"})
-    limited.service.upload_permission("id-one", claim, None)
-    limited.restart()
-    assert not beating(limited, claim, 5 * 3600, progress={"event": "training"})
-    assert limited.status() == "running"
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_job_that_was_nearly_done_is_granted_before_those_that_came_later(receiver, lost):
+    receiver.plan(*(a_job(name, seed=n) for n, name in enumerate(("one", "three", "four"))))
+    claim = receiver.granted()
+    receiver.clock.advance(300)
+    receiver.beat(claim, resumable=True)
+    if lost:
+        assert receiver.watch(POLICY.stale_after_s + 10) == 1
+    else:
+        receiver.fail(claim, reason="worker_shutdown", exit_code=None, record={"train_s": 300.0})
+    assert receiver.ask("desktop").name == "one"
 
 
 def test_a_late_heartbeat_readopts_and_gives_the_loss_back_three_times(receiver):

@@ -277,9 +277,9 @@ def settle(
     """Decide what happens to ``job`` when its live attempt ended; ``before`` has the earlier ones of its generation.
 
     The trainer's faults and the infrastructure's faults have separate limits; a planned hand-back counts against
-    neither. What one host alone said or used up ends no job while ``others`` is True for that host: then another host
-    must try it first. ``hopeless`` is a sentence that ends the job regardless of that
-    (:mod:`training.fleet.scheduling.quarantine`).
+    neither, and keeps the job's place in the queue, as does a saved state. What one host alone said or used up ends no
+    job while ``others`` is True for that host: then another host must try it first. ``hopeless`` is a sentence that
+    ends the job regardless of that (:mod:`training.fleet.scheduling.quarantine`).
     """
     after = _tried_again(job, ended, now, policy)
     failures, losses = after.trainer_failures, after.host_losses
@@ -320,7 +320,8 @@ def _tried_again(job: Job, ended: Attempt, now: float, policy: Policy) -> Settle
         return Settlement("hand_back", JobStatus.PENDING, failures, losses, at, short_runs=runs)
     if reason is EndReason.HOST_LOST or fault is Fault.NOBODY:
         transition = "sweep" if reason is EndReason.HOST_LOST else "hand_back"
-        return Settlement(transition, JobStatus.PENDING, failures, losses, now)
+        at = job.claimable_at if fault is Fault.NOBODY or ended.resumable else now
+        return Settlement(transition, JobStatus.PENDING, failures, losses, at)
     # The attempt died on a live host: the next waits, and prefers another host.
     at = now + backoff(failures + losses, policy)
     transition, until = "retry" if fault is Fault.TRAINER else "hand_back", at + policy.retry_elsewhere_grace_s
