@@ -745,6 +745,31 @@ def test_a_clock_set_back_while_the_receiver_was_down_holds_nothing_up(receiver)
     assert receiver.ask("laptop").job_id == "id-two"
 
 
+def test_a_clock_that_was_ahead_moves_no_time_twice(receiver):
+    """Events keep the wrong clock's time, and each start finds them ahead."""
+    receiver.clock.step(730 * DAY)
+    receiver.service.tick()
+    receiver.granted()
+    receiver.clock.step(-730 * DAY)
+    receiver.service.tick()
+    for _ in range(3):
+        receiver.clock.restart()
+        receiver.restart()
+        (known,) = receiver.service.known_hosts()
+        assert receiver.clock.now() - known.last_seen == receiver.clock.now() - receiver.job().heartbeat_at == 0.0
+
+
+def test_a_class_that_no_job_has_any_more_is_forgotten_at_the_next_start(receiver):
+    for cores in range(1, 20):
+        receiver.plan(a_job("one", min_cores=cores), a_job("two"))
+    receiver.plan(a_job("one"), a_job("two"))
+    receiver.restart()
+    receiver.plan(a_job("one", min_cores=50), a_job("two"))
+    assert len(receiver.queue.db.all("pending_classes")) == 2
+    kept = receiver.queue._conn.execute("SELECT class_id FROM classes ORDER BY class_id").fetchall()
+    assert [number for (number,) in kept] == [1, 20, 21], "no number is given twice"
+
+
 # ── the operator ────────────────────────────────────────────────────────────────────────────
 
 

@@ -12,6 +12,7 @@ from training.fleet.scheduling.job import Needs
 from training.fleet.scheduling.workload import work_facts
 
 CLASSES_MOST = 400  # that wait; beyond, jobs that differ in hyperparameters alone share one
+_KNOWN_MOST = 10_000  # that are remembered
 
 
 class JobClass(NamedTuple):
@@ -65,6 +66,8 @@ class RequirementClasses:
         """Return the class with this number, described by its canonical text from the database."""
         found = self._known.get(class_id)
         if found is None:
+            if len(self._known) >= _KNOWN_MOST:
+                self._known.clear()
             told = json.loads(text)
             found = self._known[class_id] = JobClass(class_id, Needs.of(told), told["work"])
         return found

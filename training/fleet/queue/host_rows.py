@@ -83,7 +83,10 @@ class HostRows(QueuePart):
             )
             self._db.run("shift_hosts", step=step_s, now=now)
 
-    def newest_time(self) -> float:
-        """Return the latest time in any event, live heartbeat or host; 0 in an empty queue."""
+    def behind_s(self) -> float:
+        """Return by how many seconds the clock is behind what was noted last, if a time that :meth:`shift_times` moves
+        is ahead of the clock; else 0, so that no time is moved twice."""
+        now = self._clock.now()
         row = self._db.one("newest_time")
-        return 0.0 if row is None or row["at"] is None else float(row["at"])
+        ahead = self._db.number("stamped_ahead", now=now, claimable_max=now + self._policy.backoff_max_s)
+        return float(row["at"] or 0.0) - now if row is not None and ahead else 0.0

@@ -160,11 +160,13 @@ class FleetState:
         """Shift the stored times back if the clock went back while the receiver was down.
 
         A small board without a clock chip starts with the time of its last shutdown. Every lease and hold would then
-        seem to end far in the future.
+        seem to end far in the future. Then forget the classes of jobs that no job has any more; no schedule names one
+        yet.
         """
-        behind = self.queue.hosts.newest_time() - self.clock.now()
-        if behind > self.policy.clock_step_s:
-            self.queue.hosts.shift_times(-behind)
+        behind_s = self.queue.hosts.behind_s()
+        if behind_s > self.policy.clock_step_s:
+            self.queue.hosts.shift_times(-behind_s)
+        self.queue.db.run("forget_classes")
 
     def job(self, job_id: str) -> Job:
         job = self.queue.get(job_id)

@@ -21,6 +21,9 @@ SELECT needs FROM classes WHERE class_id = :class_id
 -- name: add_class — a new form of needs
 INSERT INTO classes (needs) VALUES (:needs)
 
+-- name: forget_classes — no job has them any more; the newest stays, so that no number is given twice
+DELETE FROM classes WHERE class_id NOT IN (SELECT class_id FROM jobs) AND class_id < (SELECT max(class_id) FROM classes)
+
 -- name: pending_classes — the classes that have a pending job
 SELECT class_id, needs FROM classes AS c
 WHERE EXISTS (SELECT 1 FROM waiting WHERE class_id = c.class_id)
@@ -392,6 +395,11 @@ SELECT max(at) AS at FROM (
   SELECT at FROM (SELECT at FROM events ORDER BY seq DESC LIMIT 1)
   UNION ALL SELECT max(heartbeat_at) FROM jobs WHERE status IN ('claimed', 'running')
   UNION ALL SELECT max(last_seen) FROM hosts) AS noted
+
+-- name: stamped_ahead — whether what the shifts above move is ahead; events keep the time of a clock that was wrong
+SELECT EXISTS (SELECT 1 FROM hosts WHERE last_seen > :now) OR EXISTS (SELECT 1 FROM jobs
+  WHERE (status IN ('claimed', 'running') AND heartbeat_at > :now)
+    OR (status = 'pending' AND claimable_at > :claimable_max)) AS n
 
 -- name: add_event — the witness of a transition, in its own transaction
 INSERT INTO events (at, job_id, transition, from_status, to_status, attempt, host, detail)
