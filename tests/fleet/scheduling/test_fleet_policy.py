@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -386,15 +387,17 @@ def test_a_clock_that_is_slewed_is_no_step(drift_s):
 
 @pytest.mark.parametrize("limit", [None, 0, 0.0, -1, True, "60"])
 def test_what_is_no_limit_ends_nobody(limit):
-    assert overran({"max_run_s": limit}, 1e12, POLICY) is None
-    assert overran({}, 1e12, POLICY) is None
+    assert overran({"max_run_s": limit}, an_attempt(heard_s=1e12, held_s=1e12), POLICY) is None
+    assert overran({}, an_attempt(heard_s=1e12, held_s=1e12), POLICY) is None
 
 
-@given(st.floats(0.001, 1e6))
-def test_an_attempt_has_twice_its_limit_and_a_lease(limit):
-    most = 2 * limit + POLICY.stale_after_s
-    assert overran({"max_run_s": limit}, most, POLICY) is None
-    assert overran({"max_run_s": limit}, most + 1, POLICY) == limit
+@given(st.floats(0.001, 1e6), st.booleans())
+def test_an_attempt_has_a_quarter_more_than_its_limit_and_an_hour_for_all_that_is_no_training(limit, trains):
+    most = limit + max(limit / 4, POLICY.stale_after_s / 3)
+    for heard, held in ((most, 0.0), (None if not trains else 0.0, most + 3600.0)):
+        assert overran({"max_run_s": limit}, an_attempt(heard_s=heard, held_s=held), POLICY) is None
+        more = an_attempt(heard_s=heard and heard + 1.0, held_s=held and held + 1.0)
+        assert overran({"max_run_s": limit}, more, POLICY) == limit
 
 
 @given(st.lists(st.floats(0, 10_000)))
@@ -415,3 +418,8 @@ def test_a_host_trains_no_more_jobs_than_it_has_slots():
     assert policy.is_full(host, training[:1]) is None
     assert "holds 2 jobs and has 2 slots" in (policy.is_full(host, training[:2]) or "")
     assert policy.is_full(host, training)
+    untried = a_host(cores=4096, untried=True)
+    assert policy.is_full(untried, training[:1]) is None
+    delivering = [replace(each, heard_s=None) for each in training[:2]]
+    for held in (training[:2], delivering):
+        assert "holds 2 jobs, and is not in the plan" in (policy.is_full(untried, held) or "")

@@ -122,7 +122,7 @@ def test_an_answer_is_a_job_that_fits_or_a_wait_with_an_end(kinds, slots):
 def test_a_slow_host_waits_for_the_fast_one_and_is_told_for_whom_and_how_long():
     made = schedule([JobKind("net", 1, {"gpu": 60.0, "pi": 6000.0})], [Slot("gpu", 30.0, 45.0), Slot("pi")])
     said = made.decide("pi")
-    assert said == Decline("net", by="gpu", begin_s=30.0, end_s=90.0, here_s=6000.0, open_s=6000.0)
+    assert said == Decline("net", by="gpu", begin_s=30.0, end_s=90.0, here_s=6000.0, open_s=6000.0, overdue_s=180.0)
     assert made.decide("gpu") == Take("net")
     later = made.decide("pi", 10.0)
     assert isinstance(later, Decline)
@@ -220,7 +220,7 @@ def test_a_host_takes_a_more_urgent_job_only_while_it_has_it_done_sooner():
     assert made.decide("pi", 45.0) == Take("own")
 
 
-def a_wait(here_s: float = 100.0, ready_s: float = 5.0) -> tuple[list[JobKind], list[Slot]]:
+def a_wait(here_s: float = 100.0, ready_s: float = 50.0) -> tuple[list[JobKind], list[Slot]]:
     """Return a job that a host with nothing to do leaves to a better one, and their slots."""
     return [JobKind("net", 1, {"gpu": 10.0, "pi": here_s})], [Slot("gpu", ready_s, ready_s), Slot("pi")]
 
@@ -239,12 +239,34 @@ def test_a_wait_ends_when_the_job_would_have_been_done_here_whatever_is_said_mea
 
 def test_no_host_begins_a_long_job_as_one_that_seemed_short_was_waited_for():
     rolling = Rolling()
-    rolling.renew(*a_wait(here_s=18.0), 0.0)
+    rolling.renew(*a_wait(), 0.0)
     assert isinstance(rolling.decide("pi", 0.0), Decline)
     rolling.renew(*a_wait(here_s=1700.0), 30.0)  # by now it is known better
     said = rolling.decide("pi", 30.0)
     assert isinstance(said, Decline)
-    assert said.open_s == 1670.0
+    assert said.open_s == 90.0, "until the other one is late"
+
+
+@pytest.mark.parametrize(
+    ("held_s", "spread", "takes", "most_s"),
+    [(0.0, 0.0, (), 60.0), (300.0, 0.0, (), 320.0), (0.0, 1.0, (), 60.0 * math.e), (0.0, 0.0, (20.0, 50.0), 110.0)],
+)
+def test_a_wait_ends_when_what_was_foretold_of_the_better_host_has_passed_twice_its_length(
+    held_s, spread, takes, most_s
+):
+    """As of a host that says for ever that it is ready in a moment, and takes no job."""
+    kinds = [JobKind("net", 9, {"gpu": 5.0, "pi": 1e6}, spread=spread)]
+    rolling, now = Rolling(), 0.0
+    while True:
+        took = max((at for at in takes if at <= now), default=-held_s)
+        rolling.renew(kinds, [Slot("gpu", 5.0, 5.0, held_s=now - took), Slot("pi")], now)
+        if now == took > 0:
+            rolling.took("gpu", Take("net"))
+        if isinstance(said := rolling.decide("pi", now), Take):
+            break
+        assert now + said.open_s <= most_s + 1.0
+        now += 5.0
+    assert most_s <= now < most_s + 5.0
 
 
 @pytest.mark.parametrize(("silent_s", "left_s"), [(50.0, 50.0), (70.0, 100.0)])

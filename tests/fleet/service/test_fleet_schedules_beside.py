@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -120,6 +121,49 @@ def test_a_job_that_failed_waits_for_a_second_try_where_all_others_take_many_tim
             got = got or (host if ask(fleet, host).job_id is not None else "")
     assert got == goes_to
     fleet.close()
+
+
+@pytest.mark.parametrize(("works", "held_s"), [(False, 0.0), (False, 1000.0), (True, 0.0)])
+def test_no_host_waits_for_one_whose_foretold_end_has_passed_twice_its_length(works, held_s):
+    """As for one that has a job, says for ever that it is nearly done, and takes no other."""
+    nearly = {"event": "epoch", "epoch": 99, "epochs": 100}
+    jobs = [a_job(f"job-{n}", seed=n) for n in range(40)]
+    with closing(unlike(*jobs, desktop=10.0, pi=5000.0)) as fleet:
+        fleet.plan(*jobs, hosts={"desktop": {"slots": 1}})
+        claim, waited_s = fleet.granted("desktop"), 0.0
+        name = fleet.queue.attempts.by_claim(claim).job_id.removeprefix("id-")
+        fleet.queue.ahead.kinds.predictions = lambda _, hosts: {
+            each: Prediction({"desktop": 10.0, "pi": 5000.0}[each], 0.1) for each in hosts
+        }
+        for n in range(int(held_s / 100.0)):
+            fleet.clock.advance(100.0)
+            fleet.beat(claim, name, seq=n, progress=nearly | {"seconds": 100.0 * n})
+        told = ask(fleet, "pi").declined
+        bound_s = math.exp(0.1) * (2.0 * (told.ends_at - fleet.clock.now()) + held_s)
+        while (said := ask(fleet, "pi")).job_id is None and waited_s < (300.0 if works else 3000.0):
+            assert said.declined.by == "desktop"
+            fleet.clock.advance(5.0)
+            waited_s += 5.0
+            progress = nearly | {"seconds": held_s + waited_s}
+            fleet.beat(claim, name, seq=1000 + int(waited_s), progress=progress)
+            if works and waited_s % 30.0 == 0.0:
+                fleet.deliver(claim, name=name)
+                claim = fleet.granted("desktop")
+                name = fleet.queue.attempts.by_claim(claim).job_id.removeprefix("id-")
+        assert waited_s == (300.0 if works else pytest.approx(bound_s, abs=5.0))
+
+
+def test_what_a_host_was_promised_does_not_outlive_its_absence():
+    with closing(unlike(*[a_job(f"job-{n}", seed=n) for n in range(3)], desktop=100.0, pi=500.0)) as fleet:
+        claim = fleet.granted("desktop")
+        assert ask(fleet, "pi").declined is not None
+        for n in range(20):
+            fleet.clock.advance(POLICY.stale_after_s / 2)
+            fleet.beat(claim, "job-0", seq=n + 1)
+        again = ask(fleet, "pi").declined
+        assert again is not None
+        now = fleet.clock.now()
+        assert again.open_at > now + 200.0, "its wait begins again"
 
 
 def test_no_job_is_kept_for_a_host_that_is_gone():

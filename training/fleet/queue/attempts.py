@@ -137,7 +137,7 @@ class Attempts:
     def note_progress(self, attempt: Attempt, seq: int, progress: Mapping[str, Any] | None) -> None:
         """Store an attempt's training time by its heartbeats; store its progress only if ``seq`` is above the last
         heartbeat's. The attempt may have ended."""
-        said = {"seq": seq, "progress": as_json(progress), "heard_s": attempt.heard_s}
+        said = {"seq": seq, "progress": as_json(progress), "heard_s": attempt.heard_s, "held_s": attempt.held_s}
         said |= {"paused": int(attempt.paused), "paused_s": attempt.paused_s, "resumable": int(attempt.resumable)}
         self._db.run("beat_attempt", claim_id=attempt.claim_id, **said)
 

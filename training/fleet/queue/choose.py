@@ -95,7 +95,9 @@ class Chooser(QueuePart):
         before = self._db.one("booked_last", job_id=job_id) if job["attempt"] else None
         had = json.loads(before["booked"])["cores"] if before is not None else 0
         wanted = booking.demand(needs, host)
-        return booking.book(needs, host, threads_for(needs, wanted, host, jobs=1 + meant, before=had))
+        slots = booking.most_at_once(host) - (0 if host.room is None else host.room.jobs)
+        jobs = max(1, min(1 + meant, slots))
+        return booking.book(needs, host, threads_for(needs, wanted, host, jobs=jobs, before=had))
 
 
 class _Asking(QueuePart):

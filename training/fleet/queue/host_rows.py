@@ -10,6 +10,7 @@ from training.fleet.queue.attempts import as_json
 from training.fleet.queue.grants import Claimant
 from training.fleet.queue.state import QueuePart, QueueState
 from training.fleet.queue.unavailable import Quarantines
+from training.fleet.scheduling.booking import UNTRIED_MOST
 
 
 class HostRows(QueuePart):
@@ -30,8 +31,9 @@ class HostRows(QueuePart):
                 "instance_id": row["instance_id"],
                 "session_id": row["session_id"],
                 "trainer_digests": json.loads(row["trainer_digests"] or "{}"),
+                "verified": row["verified"],
             }
-            for row in self._db.all("hosts")
+            for row in self._db.all("hosts", counted=UNTRIED_MOST)
         ]
 
     def note(

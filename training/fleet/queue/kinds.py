@@ -32,7 +32,7 @@ COUNTED_MOST = 20_000  # jobs of a kind; more are planned for as so many
 LIVE_MOST = 5_000  # attempts that are looked at
 PLACES_MOST = 150  # of all hosts that train several jobs at once, in one schedule: of many hosts each has fewer
 BUSY_MOST = 16  # attempts of one host that a schedule knows of: those that end first
-_OF_ROW = ("claim_id", "job_id", "name", "host", "priority", "granted_at", "heard_s", "grants")
+_OF_ROW = ("claim_id", "job_id", "name", "host", "priority", "granted_at", "heard_s", "held_s", "grants")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,16 +92,19 @@ def at_once(needs: Needs, hosts: Iterable[Host]) -> Places:
     for host in hosts:
         if booking.most_at_once(host) > 1:
             vram_gib = tuple(gpu.total_gib for gpu in host.gpus)
-            found[host.name] = _at_once(needs, host.cores, host.slots, host.ram_total_gib, host.cuda, vram_gib)
+            found[host.name] = _at_once(
+                needs, host.cores, host.slots, host.untried, host.ram_total_gib, host.cuda, vram_gib
+            )
     return found
 
 
 @lru_cache(50_000)
 def _at_once(
-    needs: Needs, cores: int, slots: int, ram_gib: float, cuda: bool, vram_gib: tuple[float, ...]
+    needs: Needs, cores: int, slots: int, untried: bool, ram_gib: float, cuda: bool, vram_gib: tuple[float, ...]
 ) -> tuple[bool, int]:
     gpus, most = tuple(Gpu(gib, gib) for gib in vram_gib), max(vram_gib, default=0.0)
     whole = Host("", cuda, ram_total_gib=ram_gib, vram_total_gib=most, cores=cores, gpus=gpus, slots=slots)
+    whole = replace(whole, untried=untried)
     return booking.at_once(needs, whole.at_best())
 
 
@@ -167,6 +170,7 @@ class LiveAttempt(NamedTuple):
     booked: Booking
     paused: bool = False  # its trainer stands still
     grants: int = 0  # of its job
+    held_s: float = 0.0  # for which its host has had it
 
 
 class Kinds:

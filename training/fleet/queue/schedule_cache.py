@@ -100,7 +100,8 @@ class Scheduler:
         self.kinds.look((of.job_class for of in waiting), live)
         busy: dict[str, list[Slot]] = {}
         for each in live:
-            slot = Slot(each.host, *self.kinds.left(each), gpu=each.booked.gpu is not None, job=each.job_id)
+            ends_s, gpu = self.kinds.left(each), each.booked.gpu is not None
+            slot = Slot(each.host, *ends_s, gpu=gpu, job=each.job_id, held_s=each.held_s)
             busy.setdefault(each.host, []).append(slot)
         at_best = [host.at_best() if host.name in busy else host for host in hosts]
         fitting: dict[Needs, tuple[list[Host], Places]] = {}

@@ -28,6 +28,7 @@ from training.families import family_of
 from training.fleet.scheduling.job import Host, Needs
 from training.fleet.scheduling.resources import Booking, Gpu, HeldAttempt, Left, Room
 
+UNTRIED_MOST = 2  # jobs of a host until as many of its models were verified
 MARGIN = 1.2  # of the highest peak: no two runs hold the same
 _SHARED = 0.8  # of a GPU is shared out equally; its desktop, and every program's own context, take something
 _LEAST_GIB = 0.5  # of memory, below which nothing is begun beside others of which nobody knows what it takes
@@ -37,7 +38,8 @@ _FLUCTUATES = 0.9  # of what was free a moment ago is free still, though nothing
 
 def most_at_once(host: Host) -> int:
     """Return how many attempts a host may train at once: the declared number, else one per core, and at least one."""
-    return host.slots or max(1, host.cores)
+    most = host.slots or max(1, host.cores)
+    return min(most, UNTRIED_MOST) if host.untried else most
 
 
 def uses_gpu(needs: Needs, host: Host) -> bool:

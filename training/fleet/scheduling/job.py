@@ -246,6 +246,7 @@ class Host:
     cores: int = 0
     gpus: tuple[Gpu, ...] = ()
     slots: int = 0  # trained at once by its declaration; 0: as many as it bears
+    untried: bool = False  # the plan does not name it, and too few of its models were verified: its word counts little
     room: Room | None = None  # beside what it trains; None: it trains nothing, or nobody looked
     priority: int = 0
     allow_jobs: frozenset[str] = frozenset()  # model names; empty allows all
@@ -399,6 +400,7 @@ class Attempt:
     heard_s: float | None = 0.0  # training time by its heartbeats; None: it trains no more
     paused: bool = False  # its trainer stood still when it was last heard …
     paused_s: float = 0.0  # … and for how long it has in all
+    held_s: float = 0.0  # for which its host has had it, by the receiver's clock
     resumable: bool = False  # it saved a state from which its job can go on elsewhere, as its worker said last
     out_of_memory: str | None = None  # "ram" or "vram", when that ended it
     crashed: bool = False  # its host said that it crashed with this attempt in hand

@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from training.fleet.scheduling import booking
-from training.fleet.scheduling.booking import most_at_once
+from training.fleet.scheduling.booking import UNTRIED_MOST, most_at_once
 from training.fleet.scheduling.job import AMOUNTS, FAULT_OF, Attempt, EndReason, Fault, Host, Job, JobStatus, Needs
 
 
@@ -34,6 +34,7 @@ class Policy:
     backoff_s: float = 15.0  # after the first failure, doubled by each further one …
     backoff_max_s: float = 600.0  # … up to this
     max_readoptions: int = 3  # of one attempt
+    fetch_max_s: float = 3600.0  # beyond max_run_s, in which a host may fetch data, wait, or deliver
     sweep_period_s: float = 10.0
     clock_step_s: float = 5.0  # wall and boot clock may disagree by this much between two sweeps
     # Quarantine of hosts and failing of suspect jobs (quarantine.py); 0 deaths or crashes switch the rule off.
@@ -182,13 +183,16 @@ def _may_get_cuda(needs: Needs, fleet: Fleet) -> bool:
 def is_full(host: Host, held: Iterable[Attempt]) -> str | None:
     """Return why a host with these live attempts gets no further job; None if it may get one.
 
-    Attempts that only pack or upload do not count, unless there are many.
+    Attempts that only pack or upload do not count, unless there are many, or the host is untried.
     """
     live = list(held)
     training, most = sum(each.heard_s is not None for each in live), most_at_once(host)
-    if training < most and len(live) < DELIVERING_SHARE * most + most:
+    if training < most and len(live) < (UNTRIED_MOST if host.untried else DELIVERING_SHARE * most + most):
         return None
     jobs = "1 job" if len(live) == 1 else f"{len(live)} jobs"
+    if host.untried and host.cores > most:
+        more = f"it gets more at once when {UNTRIED_MOST} of its models were verified, or the plan names it"
+        return f"host {host.name} holds {jobs}, and is not in the plan: {more}"
     place = "slot" if host.slots else "core"
     places = f"1 {place}" if most == 1 else f"{most} {place}s"
     return f"host {host.name} holds {jobs} and has {places}: it gets another when one has ended"
@@ -385,16 +389,27 @@ def heard_s(before_s: float | None, since_s: float, progress: Mapping[str, Any] 
     return before_s + min(max(0.0, since_s), policy.stale_after_s / 3)
 
 
-def overran(spec: Mapping[str, Any], heard_s: float | None, policy: Policy) -> float | None:
+def held_s(attempt: Attempt, since_s: float, policy: Policy) -> float:
+    """Return for how long the host has had this attempt, after a heartbeat that came ``since_s`` after the one before.
+
+    Whatever the host says, the time between two heartbeats counts up to a lease, beyond which an attempt is lost.
+    """
+    return attempt.held_s + min(max(0.0, since_s), policy.stale_after_s)
+
+
+def overran(spec: Mapping[str, Any], attempt: Attempt, policy: Policy) -> float | None:
     """Return the limit ``max_run_s`` if an attempt exceeded it so far that the receiver ends it, else None.
 
     The worker ends such an attempt first, because it knows the pauses and gives the trainer time to save. So the
-    receiver waits for twice the limit plus a lease.
+    receiver waits for a quarter of the limit more, at least for the time between two heartbeats. What the host says of
+    fetching, waiting and delivering counts up to ``fetch_max_s``.
     """
     limit = spec.get("max_run_s")
     if not isinstance(limit, int | float) or isinstance(limit, bool) or limit <= 0:
         return None
-    return limit if heard_s is not None and heard_s > 2 * limit + policy.stale_after_s else None
+    most_s = limit + max(limit / 4, policy.stale_after_s / 3)
+    trained = attempt.heard_s is not None and attempt.heard_s > most_s
+    return limit if trained or attempt.held_s > most_s + policy.fetch_max_s else None
 
 
 # ── late messages ───────────────────────────────────────────────────────────────────────────

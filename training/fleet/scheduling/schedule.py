@@ -30,6 +30,7 @@ _MARGIN_LEAST = 0.1  # of a job's time here, that stealing must gain
 _SHARING = 0.1  # of a job's time, that each place before its own on the same host costs at least: they share its cores
 MANY_TIMES = 4.0  # as long as on another host: that a host does not do in its place
 _WAIT_LEAST_S = 10.0  # for a better host: by less a wrong duration would give its jobs away
+_OVERDUE_LEAST_S = 60.0  # what a host foretells is believed for so long, however little it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,8 @@ class Slot:
     late_s: float = 0.0  # … and when that is nearly sure
     number: int = 0  # among those of its sort on its host: what wants much of the host goes to the first ones …
     gpu: bool = False  # … and what trains on its GPUs to places of their own
-    job: str | None = None  # that it trains now, or delivers
+    job: str | None = None  # that it trains now, or delivers …
+    held_s: float = 0.0  # … and for how long already
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,8 @@ class Decline:
     begin_s: float  # … beginning then …
     end_s: float  # … and ending then;
     here_s: float  # here it would take so long,
-    open_s: float  # and from then on this host may take it
+    open_s: float  # and from then on this host may take it;
+    overdue_s: float = NEVER  # then that host's end has passed twice its length, if it takes no job meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +153,14 @@ class Schedule:
         if not others:
             return None
         # The job that costs least here, should the better host not come after all
-        n, share, _, here_s = min(others, key=lambda each: (-each[2].priority, each[3], each[0]))
+        n, share, kind, here_s = min(others, key=lambda each: (-each[2].priority, each[3], each[0]))
         begin_s, slot = max(share.begin_s, at_s), self.slots[n]
         if share.begin_s <= at_s and here_s <= share.each_s:
             return Take(share.kind, instead_of=slot.host)  # that host could begin it now, and would be no faster
         open_s = max(here_s, slot.late_s + 2.0 * (share.begin_s + share.each_s - slot.ready_s) - at_s, _WAIT_LEAST_S)
-        return Decline(share.kind, slot.host, begin_s - at_s, begin_s + share.each_s - at_s, here_s, open_s)
+        end_s = begin_s + share.each_s - at_s
+        overdue_s = max(2.0 * end_s + slot.held_s, _OVERDUE_LEAST_S) * math.exp(kind.spread)
+        return Decline(share.kind, slot.host, begin_s - at_s, end_s, here_s, open_s, overdue_s)
 
     def _unheard(self, host: str, level: float, without: Collection[str]) -> Take | None:
         """Return a job of this level or above that ``host`` tries before others because one host alone would have

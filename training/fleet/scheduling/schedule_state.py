@@ -17,13 +17,15 @@ ASKS_S = 60.0  # a host that waits asks at least so often; one that was silent f
 @dataclass(frozen=True, slots=True)
 class Patience:
     """A host's wait over several claims: for which kind of job, since when, at least until when, and the time of the
-    last claim."""
+    last claim. It ends sooner when the host that it waits for is late."""
 
     kind: str
     since: float
     until: float
     asked: float
     opens: float  # when it may have such a job after all, as it was told last
+    by: str = ""  # whom it was told to wait for; empty: that host took a job since
+    overdue: float = 0.0  # when that host is late
 
 
 class Rolling:
@@ -81,7 +83,8 @@ class Rolling:
         without a schedule, or if the host could train no pending job.
 
         The host may take the job itself after it has waited as long as the job takes on it, if the better host is also
-        late. Predicted durations and reported progress may be wrong, so no host waits without end.
+        late; or when the end that was foretold of that host has passed twice its length, and it took no job since.
+        Predicted durations and reported progress may be wrong or false, so no host waits without end.
         """
         verdict = None if self.made is None else self.made.decide(host, now - self.made_at, without)
         if not isinstance(verdict, Decline):
@@ -89,8 +92,9 @@ class Rolling:
         before = self.waits.get(host)
         if before is None or now - before.asked > ASKS_S:
             before = Patience(verdict.kind, now, now + verdict.open_s, now, now)
-        opens = max(before.until, before.since + verdict.here_s)
-        self.waits[host] = replace(before, kind=verdict.kind, asked=now, opens=opens)
+        overdue = before.overdue if before.by == verdict.by else now + verdict.overdue_s
+        opens = min(max(before.until, before.since + verdict.here_s), overdue)
+        self.waits[host] = replace(before, kind=verdict.kind, by=verdict.by, asked=now, opens=opens, overdue=overdue)
         return replace(verdict, open_s=opens - now) if opens > now else Take(verdict.kind, instead_of=verdict.by)
 
     def took(self, host: str, take: Take) -> None:
@@ -100,3 +104,4 @@ class Rolling:
             self.made = self.made.took(host, take.kind, take.instead_of)
         self._taken.append((host, take))
         self.waits.pop(host, None)
+        self.waits = {name: replace(each, by="") if each.by == host else each for name, each in self.waits.items()}

@@ -85,6 +85,7 @@ class Endings(Calls):
         settle = self._queue.accept if attempt.live else self._queue.moves.adopt
         self._queue.quarantines.assess(settle(job, attempt, request.artifact_id, request.record))
         self._queue.attempts.keep_result(job.granted(attempt), attempt.attempt, kept)
+        self._hosts.delivered(attempt.host)
         return completed(job, request.artifact_id, attempt.attempt)
 
     def _receipt_again(self, job: Job, attempt: Attempt, artifact_id: str) -> CompleteReply:

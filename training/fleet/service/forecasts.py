@@ -20,7 +20,7 @@ from training.fleet.queue.plan_diff import name_of
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.forecast import Forecast, Stay, WaitingKind, forecast
 from training.fleet.scheduling.job import AT_BEST, Host, Needs
-from training.fleet.scheduling.orders import PAUSE_MAX_S, Out
+from training.fleet.scheduling.orders import Out
 from training.fleet.scheduling.schedule import Slot
 from training.fleet.service.hosts import HostRegistry, KnownHost, Plan
 from training.fleet.service.obstacles import outlook
@@ -160,8 +160,7 @@ class Forecasts:
         for each in live:
             left_s, late_s = self._kinds.left(each)
             # A pause may last until the job is handed back, and end at once.
-            declared = registry.plan.declared(each.host) or {}
-            most_s = declared.get("pause_max_s", PAUSE_MAX_S) if each.paused else 0.0
+            most_s = registry.plan.pause_max_s(each.host) if each.paused else 0.0
             ends_s = left_s + most_s / 2, late_s + most_s
             found.append((each, Slot(each.host, *ends_s, gpu=each.booked.gpu is not None, job=each.job_id)))
         return found

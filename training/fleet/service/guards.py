@@ -167,11 +167,11 @@ def trained_s(request: FailRequest, reason: EndReason) -> float | None:
     return float(said) if good else never  # type: ignore[arg-type]
 
 
-def ran_too_long(host: str, trained_s: float, limit_s: float) -> str:
+def ran_too_long(host: str, held_s: float, limit_s: float) -> str:
     """Return the sentence which explains why the receiver ended an attempt that exceeded its time."""
     return (
-        f"it was seen training for {duration(trained_s)} on host {host} and may run for {duration(limit_s)}, and the "
-        "worker did not stop it; restart that worker, raise max_run_s in the manifest, or give it less to do"
+        f"host {host} has had it for {duration(held_s)}, and it may run for {duration(limit_s)}, and the worker did "
+        "not stop it; restart that worker, raise max_run_s in the manifest, or give it less to do"
     )
 
 

@@ -53,9 +53,9 @@ class Heartbeats(Calls):
         self._queue.moves.renew(job, attempt, seq=request.seq, progress=request.progress)
         log_next = keep_lines(self._queue, attempt, request.log)
         # although its worker goes on
-        limit_s = rules.overran(job.granted(attempt).spec, attempt.heard_s, self._policy)
+        limit_s = rules.overran(job.granted(attempt).spec, attempt, self._policy)
         if limit_s is not None:
-            too_long = ran_too_long(attempt.host, attempt.heard_s or 0.0, limit_s)
+            too_long = ran_too_long(attempt.host, attempt.held_s, limit_s)
             job = self._fleet.job(job_id)
             settled = self._queue.settle(job, attempt, EndReason.TRAINER_FAILED, error=too_long)
             self._queue.quarantines.assess(settled)
@@ -73,13 +73,19 @@ class Heartbeats(Calls):
         )
 
     def _heard(self, job: Job, attempt: Attempt, request: HeartbeatRequest) -> Attempt:
-        """Return the attempt with the time since its last heartbeat added to its training time, pauses excluded; a
-        restart of the receiver does not reset that time."""
-        stood_s = max(attempt.paused_s, request.paused_s)
-        since_s = self._clock.now() - (job.heartbeat_at or attempt.granted_at) - (stood_s - attempt.paused_s)
-        heard_s = rules.heard_s(attempt.heard_s, since_s, request.progress, self._policy)
-        paused, resumable = request.paused, request.resumable
-        return replace(attempt, heard_s=heard_s, paused=paused, paused_s=stood_s, resumable=resumable)
+        """Return the attempt with the time since its last heartbeat added to its times, pauses excluded up to the
+        host's ``pause_max_s`` in all; a restart of the receiver does not reset these times."""
+        stood_s, most_s = max(attempt.paused_s, request.paused_s), self._fleet.plan.pause_max_s(attempt.host)
+        since_s = self._clock.now() - (job.heartbeat_at or attempt.granted_at)
+        since_s -= min(stood_s, most_s) - min(attempt.paused_s, most_s)
+        return replace(
+            attempt,
+            heard_s=rules.heard_s(attempt.heard_s, since_s, request.progress, self._policy),
+            held_s=rules.held_s(attempt, since_s, self._policy),
+            paused=request.paused,
+            paused_s=stood_s,
+            resumable=request.resumable,
+        )
 
     def _keep_usage(self, attempt: Attempt, request: HeartbeatRequest) -> None:
         if request.usage is not None and request.seq > attempt.seq:

@@ -9,8 +9,10 @@ from typing import Any
 
 from training.fleet.manifest.channels import NotifyChannel
 from training.fleet.manifest.reader import closest
+from training.fleet.scheduling.booking import UNTRIED_MOST
 from training.fleet.scheduling.calibrations import Calibrations, calibrated
 from training.fleet.scheduling.job import AT_BEST, Host, Needs
+from training.fleet.scheduling.orders import PAUSE_MAX_S
 from training.fleet.scheduling.policy import Fleet, Scheduling, is_named
 from training.fleet.scheduling.retention import Rules
 from training.printable import counted
@@ -32,6 +34,7 @@ class KnownHost:
     trainer_digests: Mapping[str, str] = field(default_factory=dict)
     conflict: str | None = None  # a sentence about the last refused request of another installation with this id …
     conflict_at: float = 0.0  # … and its time by the receiver's monotonic clock
+    verified: int = 0  # of its models; more than matter are not counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,15 @@ class Plan:
         """Return the host's table in ``[hosts]``, ignoring the case of the name; None if it has none."""
         names = (name for name in self.hosts if is_named(host, (name,)))
         return self.hosts.get(next(names, host))
+
+    def names(self, host: str) -> bool:
+        """Return True if the plan names this host: in ``[hosts]``, or in a job's lists of hosts."""
+        return self.declared(host) is not None or is_named(host, self.named_hosts)
+
+    def pause_max_s(self, host: str) -> float:
+        """Return for how long a trainer may stay paused on this host."""
+        most_s: float = (self.declared(host) or {}).get("pause_max_s", PAUSE_MAX_S)
+        return most_s
 
     def variables(self, host: str) -> dict[str, str] | None:
         """Return the environment variables for trainers on this host; None if there are none. If the plan hides the
@@ -187,6 +199,13 @@ class HostRegistry:
         if known is not None:
             self.known[name] = replace(known, last_seen=now)
 
+    def delivered(self, name: str) -> None:
+        """Count a model of this host that was verified."""
+        known = self.known.get(name)
+        if known is not None and known.verified < UNTRIED_MOST:
+            self.known[name] = replace(known, verified=known.verified + 1)
+            self._hosts.pop(name, None)
+
     def rests(self, name: str, reason: str | None) -> None:
         """Store the owner's condition that keeps a host from training; with None, remove it."""
         if reason is None:
@@ -209,7 +228,8 @@ class HostRegistry:
             outdated = {model for model in ours if theirs and theirs.get(model) != ours[model]}
             declared = self.plan.declared(known.name)
             host = Host.of(known.name, known.capability, declared, outdated)
-            host = self._hosts[known.name] = replace(host, datasets=self._datasets)
+            untried = known.verified < UNTRIED_MOST and not self.plan.names(known.name)
+            host = self._hosts[known.name] = replace(host, datasets=self._datasets, untried=untried)
         return host
 
     def fleet(self, *, heard_since: float, known_since: float, without: frozenset[str], to: str | None = None) -> Fleet:

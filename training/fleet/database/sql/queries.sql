@@ -45,7 +45,7 @@ SELECT count(*) AS n FROM (SELECT 1 FROM waiting
   LIMIT :most)
 
 -- name: attempts_live — what runs, for schedule and forecast
-SELECT a.claim_id, a.host, a.heard_s, a.paused, a.progress, a.granted_at, a.booked, j.job_id, j.name,
+SELECT a.claim_id, a.host, a.heard_s, a.held_s, a.paused, a.progress, a.granted_at, a.booked, j.job_id, j.name,
        j.priority, j.grants, j.class_id, c.needs,
   NOT EXISTS (SELECT 1 FROM attempts AS b WHERE b.job_id = a.job_id AND b.generation = a.generation
     AND (b.host = a.host OR b.resumable) AND b.attempt < a.attempt) AS afresh
@@ -279,7 +279,7 @@ SELECT * FROM attempts WHERE job_id = :job_id ORDER BY attempt
 UPDATE jobs SET status = 'running', heartbeat_at = :now WHERE job_id = :job_id AND claim_id = :claim_id
 
 -- name: beat_attempt — progress never goes backwards
-UPDATE attempts SET seq = max(seq, :seq), heard_s = :heard_s, paused_s = max(paused_s, :paused_s),
+UPDATE attempts SET seq = max(seq, :seq), heard_s = :heard_s, held_s = :held_s, paused_s = max(paused_s, :paused_s),
   paused = CASE WHEN seq < :seq THEN :paused ELSE paused END,
   resumable = CASE WHEN seq < :seq THEN :resumable ELSE resumable END,
   progress = CASE WHEN seq < :seq THEN COALESCE(:progress, progress) ELSE progress END
@@ -431,8 +431,9 @@ ON CONFLICT (host) DO UPDATE SET capability = excluded.capability,
   last_seen = excluded.last_seen, set_aside = excluded.set_aside,
   trainer_digests = COALESCE(excluded.trainer_digests, hosts.trainer_digests)
 
--- name: hosts — all hosts that ever asked
-SELECT * FROM hosts ORDER BY host
+-- name: hosts — all hosts that ever asked, with how many of their models were verified, counted no further than it matters
+SELECT h.*, (SELECT count(*) FROM (SELECT 1 FROM attempts WHERE host = h.host AND end_reason = 'completed' LIMIT :counted))
+  AS verified FROM hosts AS h ORDER BY host
 
 -- name: spare_hosts — hosts beyond the number that is kept: never given a job, none of a job's work there, silent longest
 SELECT host FROM hosts WHERE set_aside IS NULL AND host NOT IN (SELECT host FROM attempts)

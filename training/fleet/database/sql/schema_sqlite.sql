@@ -109,6 +109,7 @@ CREATE TABLE attempts (
   heard_s     REAL DEFAULT 0,       -- how long it was heard training; NULL: it trains no more, and delivers
   paused      INTEGER NOT NULL DEFAULT 0 CHECK (paused IN (0, 1)),  -- its trainer stood still when it was heard last …
   paused_s    REAL NOT NULL DEFAULT 0,  -- … and for how long it has in all, as its worker said
+  held_s      REAL NOT NULL DEFAULT 0,  -- for how long its host has had it, by the receiver's clock; pauses are bounded
   booked      TEXT NOT NULL,        -- what it may use of its host, as JSON
   resumable   INTEGER NOT NULL DEFAULT 0 CHECK (resumable IN (0, 1)),  -- it can go on elsewhere, as its worker said last
   figure      REAL,                 -- its validation figure, from when its curve was removed; NULL: read that
@@ -118,6 +119,7 @@ CREATE TABLE attempts (
 ) STRICT;
 
 CREATE UNIQUE INDEX attempts_one_live ON attempts (job_id) WHERE ended_at IS NULL;
+CREATE INDEX attempts_completed_by_host ON attempts (host) WHERE end_reason = 'completed';
 CREATE INDEX attempts_live_by_host ON attempts (host) WHERE ended_at IS NULL;
 CREATE UNIQUE INDEX attempts_by_request ON attempts (host, request_id) WHERE request_id IS NOT NULL;
 
