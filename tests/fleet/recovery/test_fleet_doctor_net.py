@@ -156,7 +156,7 @@ UNTOLD = {
         "session_id": "a session that begins anew takes attempts over",
         **each(
             "slot request_id exit_code seq progress record lived_s "
-            "paused paused_s resumable booked heard_s figure log_total out_of_memory crashed",
+            "paused paused_s resumable booked heard_s held_s figure log_total out_of_memory crashed",
             NOBODY,
         ),
         "pardoned": "whoever was pardoned may have given back less than was counted",
