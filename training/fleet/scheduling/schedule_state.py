@@ -83,7 +83,7 @@ class Rolling:
         without a schedule, or if the host could train no pending job.
 
         The host may take the job itself after it has waited as long as the job takes on it, if the better host is also
-        late; or when the end that was foretold of that host has passed twice its length, and it took no job since.
+        late; or when the end that was predicted for that host has passed twice its length, and it took no job since.
         Predicted durations and reported progress may be wrong or false, so no host waits without end.
         """
         verdict = None if self.made is None else self.made.decide(host, now - self.made_at, without)
