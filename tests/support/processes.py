@@ -11,8 +11,8 @@ from pathlib import Path
 from places import CHILDREN
 
 from training.fleet.process.ended import Ended
+from training.fleet.process.environment import trainer_environment
 from training.fleet.process.supervise import CommandSpec, LocalProcess, LocalRunner
-from training.fleet.worker.environment import trainer_environment
 
 PATIENCE_S = 60.0
 

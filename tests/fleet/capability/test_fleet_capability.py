@@ -15,7 +15,7 @@ from fakes import FakeClock, FakePynvml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.fleet.capability import cuda
+from training.fleet.capability import cuda, describe, owner
 from training.fleet.capability import probe as capability
 from training.fleet.capability.cuda import GIB, RETRY_FAILED_S, CudaProbe, SystemNvml, TorchFacts
 from training.fleet.capability.probe import Capability, CudaDevice, checkout_commit, detect
@@ -363,8 +363,10 @@ def test_an_unwritable_cache_is_no_error(tmp_path):
 
 def test_the_child_is_given_no_secret(monkeypatch):
     monkeypatch.setenv("CIS490_OPERATOR_TOKEN", "hunter2")
-    printed = cuda._run([sys.executable, "-c", "import os; print(dict(os.environ))"])
-    assert "hunter2" not in printed
+    monkeypatch.setenv("DATABASE_URL", "hunter2")
+    tell = [sys.executable, "-c", "import os; print(dict(os.environ))"]
+    said = [cuda._run(tell), describe._run(tell, threading.Event()).decode(), owner.printed_by(tell) or ""]
+    assert [("hunter2" in each, "PATH" in each) for each in said] == [(False, True)] * 3
 
 
 def test_the_version_is_read_from_the_trainers_environment(tmp_path):

@@ -23,6 +23,7 @@ from training.fleet.process import posix as supervise_posix
 from training.fleet.process import supervise
 from training.fleet.process import windows as supervise_windows
 from training.fleet.process.ended import Ended
+from training.fleet.process.environment import planned, trainer_environment
 from training.fleet.process.memory import MemoryState, memory_state, usable_kib
 from training.fleet.process.supervise import (
     STATE_VARIABLE,
@@ -34,7 +35,6 @@ from training.fleet.process.supervise import (
     SpawnFailedError,
     end_on_record,
 )
-from training.fleet.worker.environment import planned, trainer_environment
 from training.fleet.worker.tail import KEPT_BYTES, LINE_BYTES_MAX, QUEUE_BYTES, READ_BYTES, OutputTail, clean_line
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and groups of POSIX")
@@ -377,6 +377,21 @@ def test_trainer_gets_a_clean_start(start, tmp_path, monkeypatch):
     if facts["fds"]:
         assert facts["fds"][:3] == [0, 1, 2]
         assert len(facts["fds"]) == 4, "nothing of ours is inherited; the fourth lists the folder"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="of Linux")
+def test_a_trainer_reads_nothing_of_its_launcher(tmp_path, monkeypatch):
+    programs = ("without_rights", "worker_alone", "reads_another")
+    alone, worker, trainer = ([sys.executable, str(CHILDREN / f"{name}.py")] for name in programs)
+    with subprocess.Popen([*alone, *worker, str(tmp_path), *trainer], stdout=subprocess.PIPE) as process:
+        until(lambda: printed(tmp_path))
+        process.terminate()
+    assert printed(tmp_path) == "[[], ['environ', 'maps']]\n", "this worker in miniature hides nothing"
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hidden")
+    monkeypatch.setattr(supervise, "LAUNCHER", CHILDREN / "environment.py")
+    launcher = supervise._fresh_launcher()
+    said, _ = launcher.communicate()
+    assert "hidden" not in json.loads(said)["env"].values()
 
 
 def test_binary_output_becomes_harmless_text(start, tmp_path):

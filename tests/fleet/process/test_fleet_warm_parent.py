@@ -23,6 +23,7 @@ from processes import PATIENCE_S, end_of, is_running, until
 from training.checkout import ROOT
 from training.contract import THEN
 from training.families import preloads, program
+from training.fleet.process.environment import trainer_environment
 from training.fleet.process.parents import FAULTS_MAX, Preload, WarmParents
 from training.fleet.process.supervise import (
     STATE_VARIABLE,
@@ -32,7 +33,6 @@ from training.fleet.process.supervise import (
     SpawnFailedError,
     end_leftovers,
 )
-from training.fleet.worker.environment import trainer_environment
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing shows a process's threads")
 

@@ -17,13 +17,13 @@ from wire_builders import a_grant, no_transfer, whole
 
 from training.fleet.cli.render import render_job
 from training.fleet.cli.status import render_status, status_data
+from training.fleet.process.environment import planned
 from training.fleet.process.supervise import SpawnFailedError
 from training.fleet.scheduling.job import JobStatus, Trained
 from training.fleet.scheduling.trained import CompletedModel, unlike
 from training.fleet.service.hosts import Plan
 from training.fleet.wire.views import HealthReply, JobDetail, JobsReply
 from training.fleet.worker.attempt import TrainerAttempt, WorkerFolders
-from training.fleet.worker.environment import planned
 from training.fleet.worker.outbox import Outbox
 from training.fleet.worker.trained_on import at_start, by_checkpoint, code_digest, note, noted
 from training.fleet.worker.trainer_command import TrainerInputs

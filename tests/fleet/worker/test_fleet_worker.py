@@ -8,6 +8,7 @@ import json
 import mmap
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import threading
@@ -22,7 +23,7 @@ import pytest
 from builders import SHOWN
 from msgspec import structs
 from odd_values import variants
-from places import ROOT
+from places import CHILDREN, ROOT
 from processes import until
 from wire_builders import a_grant, filled, no_transfer
 
@@ -32,6 +33,7 @@ from training.fleet.capability.probe import Capability
 from training.fleet.client.client import FleetClient, Refused, Unavailable
 from training.fleet.client.transport import Response, TransportError
 from training.fleet.process.ended import Ended
+from training.fleet.process.environment import trainer_environment
 from training.fleet.process.supervise import CommandSpec, SpawnFailedError
 from training.fleet.process.usage import Used
 from training.fleet.scheduling.job import EndReason
@@ -48,7 +50,6 @@ from training.fleet.worker.attempt import (
     measured_at,
 )
 from training.fleet.worker.daemon import TrainerWorker, main
-from training.fleet.worker.environment import trainer_environment
 from training.fleet.worker.options import (
     Options,
     _tls_dir,
@@ -1304,3 +1305,20 @@ def test_gpus_that_cannot_be_meant_are_refused(text, capsys):
     with pytest.raises(SystemExit):
         parser().parse_args(["--cuda-devices", text])
     assert "names no GPUs" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="of Linux")
+@pytest.mark.parametrize(("flags", "readable"), [([], []), (["--debuggable"], ["environ", "maps"])])
+def test_no_other_program_of_its_user_reads_a_worker_unless_that_is_wanted(tmp_path, flags, readable):
+    places = {"--artifacts-dir": "models", "--reports-dir": "reports", "--state-dir": "state"}
+    flags = [*flags, *(word for flag, name in places.items() for word in (flag, str(tmp_path / name)))]
+    python, alone = sys.executable, [sys.executable, str(CHILDREN / "without_rights.py")]
+    argv = [python, "-m", "training.fleet.worker", "--receiver-url", "http://127.0.0.1:9", "--host-id", "desk", *flags]
+    with subprocess.Popen([*alone, *argv], cwd=ROOT, stderr=subprocess.PIPE, text=True) as worker:
+        try:
+            assert any("asks http" in line for line in worker.stderr)
+            look = [python, str(CHILDREN / "reads_another.py"), str(worker.pid)]
+            said = subprocess.run([*alone, *look], capture_output=True, text=True).stdout
+        finally:
+            worker.kill()
+    assert said == f"[{readable}]\n"

@@ -399,6 +399,16 @@ def test_a_lock_that_the_system_refused_is_none():
     assert not refused.held
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no such program")
+def test_the_program_that_holds_the_lock_gets_no_secret_of_the_worker(tmp_path, monkeypatch):
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hidden")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    tell = "import os; open(os.environ['TMPDIR'] + '/said', 'w').write(str(os.environ)); input()"
+    held = inhibitor.lock([sys.executable, "-c", tell])
+    held.release()
+    assert "hidden" not in (tmp_path / "said").read_text()
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="there the system ends it with the thread")
 def test_no_lock_outlives_a_worker_that_is_killed():
     """The program under which the lock is held ends with the pipe, whatever ended the process at its other end."""

@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from training.clock import Clock, SystemClock
 from training.files import write_whole
 from training.fleet.process.driver_calls import DriverCalls
+from training.fleet.process.environment import trainer_environment
 from training.fleet.process.usage import ask_nvml, driver_complaint
 from training.installed import version
 
@@ -96,9 +97,6 @@ print(json.dumps(answer | {"calibration": found}))
 _SILENT = "this host's speed could not be measured: torch is installed and did not start in time"
 _CRASHED = "this host's speed could not be measured: torch crashed meanwhile"
 
-# Kept from the child: it runs a large library and needs none of them.
-_SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "KEY", "CREDENTIAL")
-
 
 class TorchDevice(msgspec.Struct, frozen=True):
     """A CUDA device as torch sees it; memory in bytes, ``free`` at the moment of asking."""
@@ -163,9 +161,6 @@ def _cores() -> int:
 def _run(command: Sequence[str]) -> str:
     """Return the standard output of ``command``, run as a child process, so that a crash inside CUDA ends only the
     child."""
-    environment = {
-        name: value for name, value in os.environ.items() if not any(word in name.upper() for word in _SECRET_WORDS)
-    }
     done = _TORCH.ask(  # a child that hangs in the driver outlives its kill
         lambda: subprocess.run(
             command,
@@ -175,7 +170,7 @@ def _run(command: Sequence[str]) -> str:
             encoding="utf-8",
             errors="replace",
             timeout=PROBE_TIMEOUT_S,
-            env=environment,
+            env=trainer_environment(os.environ),
             check=False,  # what it said before it crashed counts
         )
     )

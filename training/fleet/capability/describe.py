@@ -147,6 +147,7 @@ def _run(command: Sequence[str], stopped: threading.Event) -> bytes:
     """Return the command's standard output when the command, and all that it started, have ended. Raises
     DescribeError."""
     # Loaded with the first question: a receiver that kept its plan asks none.
+    from training.fleet.process.environment import trainer_environment
     from training.fleet.process.supervise import STATE_VARIABLE, CommandSpec, LocalRunner, SpawnFailedError
 
     name = " ".join(command)
@@ -155,7 +156,7 @@ def _run(command: Sequence[str], stopped: threading.Event) -> bytes:
         argv[0] = sys.executable
     if stopped.is_set():
         raise DescribeError(f"`{name}` was not asked: the program that asks is ending")
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("CIS490_")}
+    environment = trainer_environment(os.environ)
     with ExitStack() as stack:
         folder = _own_folder(stack)
         output, errors = folder / "output", folder / "errors"

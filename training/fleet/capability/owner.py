@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from typing import Any
 
 from training.clock import Clock
 from training.fleet.process.driver_calls import DriverCalls
+from training.fleet.process.environment import trainer_environment
 from training.fleet.process.usage import ask_nvml, devices, tree_of
 
 LOGIND_TIMEOUT_S = 3.0
@@ -154,7 +156,12 @@ def printed_by(command: Sequence[str]) -> str | None:
         return None
     try:
         ended = subprocess.run(
-            [program, *command[1:]], capture_output=True, text=True, timeout=LOGIND_TIMEOUT_S, check=False
+            [program, *command[1:]],
+            env=trainer_environment(os.environ),
+            capture_output=True,
+            text=True,
+            timeout=LOGIND_TIMEOUT_S,
+            check=False,
         )
     except (OSError, subprocess.SubprocessError):
         return None

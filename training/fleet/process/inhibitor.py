@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+
+from training.fleet.process.environment import trainer_environment
 
 COMMAND = (
     "systemd-inhibit", "--what=idle", "--mode=block", "--who=cis490-trainer-worker", "--why=a model is being trained",
@@ -59,7 +62,11 @@ class _Child:
         if program is None:
             raise OSError(None, f"there is no {command[0]} here")
         self._popen = subprocess.Popen(
-            [program, *command[1:]], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [program, *command[1:]],
+            env=trainer_environment(os.environ),  # trainers run beside it
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
 
     def refused(self) -> str | None:

@@ -41,7 +41,7 @@ import sys
 from typing import Any
 
 READ_BYTES = 65_536
-SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of prctl(2)
+SUBREAPER, DUMPABLE = 36, 4  # PR_SET_CHILD_SUBREAPER and PR_SET_DUMPABLE of prctl(2)
 SWEEP_TRIES = 1500  # looks at what is left of a tree, 2 ms apart: less than the worker waits for a killed trainer
 APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 OOM_SCORE = "500"  # when memory runs out the kernel should choose the trainer, not the worker
@@ -73,10 +73,21 @@ def put_down(end: dict[str, Any], record: str | None) -> None:
 
 def adopt_orphans() -> None:
     """Become the parent of all descendants whose own parent ends, on systems that support it (Linux)."""
+    control(SUBREAPER, 1)
+
+
+def be_readable(readable: bool) -> None:
+    """Let other programs of this user read this process's memory, environment and open files, or forbid it (Linux). A
+    started program is readable, and a fork is what its parent was."""
+    control(DUMPABLE, int(readable))
+
+
+def control(option: int, value: int) -> None:
     with contextlib.suppress(ImportError, OSError, AttributeError):
         import ctypes
 
-        ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def stay() -> None:
@@ -197,6 +208,7 @@ class PosixLauncher:
         trainer has ended."""
         import select
 
+        be_readable(False)
         adopt_orphans()
         stay()
         self.own_pipes = woken, _ = wake_at_ends()
@@ -366,6 +378,7 @@ def start_clean(spec: dict[str, Any]) -> None:
     """Give this process its own session, no input, output to the file, its folder and file limits, and default
     signals."""
     os.setsid()
+    be_readable(True)  # an unreadable process may not even write to its own files in /proc
     go_first()
     put_at(0, os.open(os.devnull, os.O_RDONLY))
     put_at(1, os.open(spec["output"], APPENDING, 0o644))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import subprocess
 import sys
 import threading
@@ -24,6 +25,7 @@ from typing import IO, Any, cast
 from training import strict_json
 from training.contract import Exit
 from training.fleet.process.ended import SIGKILL, Ended
+from training.fleet.process.environment import trainer_environment
 from training.fleet.process.memory import memory_state, usable_kib
 from training.fleet.process.parents import Forked, Preload, WarmParents
 from training.fleet.process.usage import Used, used_by
@@ -215,6 +217,7 @@ def _place(path: Path) -> str:
 def _fresh_launcher() -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-I", "-S", str(LAUNCHER)],
+        env=trainer_environment(os.environ),  # a trainer may read its parent's
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -22,6 +22,7 @@ from training.contract import CHECKPOINT_ENDING, THEN, TIMING_ENDING, Exit, file
 from training.crashpoint import crashpoint
 from training.families import family_of, preloads
 from training.files import free_bytes, remove_tree
+from training.fleet.process.environment import planned, trainer_environment
 from training.fleet.process.launcher import in_words
 from training.fleet.process.parents import Preload
 from training.fleet.process.supervise import (
@@ -36,7 +37,6 @@ from training.fleet.process.usage import Used
 from training.fleet.scheduling.job import EndReason
 from training.fleet.worker import reports, saved_states
 from training.fleet.worker.datasets import NotGiven, Order
-from training.fleet.worker.environment import planned, trainer_environment
 from training.fleet.worker.outbox import Outbox
 from training.fleet.worker.scratch import ScratchSpace
 from training.fleet.worker.start_check import NoRoomError

@@ -29,6 +29,7 @@ from training.fleet.client.address import Address
 from training.fleet.client.client import ClientError, FleetClient, Unavailable, Unreachable
 from training.fleet.client.credentials import Credentials, CredentialsError
 from training.fleet.process.inhibitor import Inhibitor
+from training.fleet.process.launcher import be_readable
 from training.fleet.process.parents import WarmParents
 from training.fleet.process.supervise import STATE_VARIABLE, LocalRunner, end_leftovers
 from training.fleet.wire.attempts import SetAsideWork
@@ -428,6 +429,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return doctor(options)
         if args.deliver is not None:
             return deliver(options, args.deliver)
+        if not args.debuggable:  # before a key is read
+            be_readable(False)
         own = options.places.repo_root == ROOT
         worker = TrainerWorker(options, trainer_digests=installed_digests if own else dict)
     except (StateFolderError, CredentialsError, ValueError) as error:

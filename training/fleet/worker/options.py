@@ -215,6 +215,11 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="on a copy of another machine's disk: become a new installation, and end",
     )
+    new.add_argument(
+        "--debuggable",
+        action="store_true",
+        help="for development: let other programs of this user, trainers too, read this process's memory (Linux)",
+    )
     new.add_argument("--log-level", choices=LEVELS, default="INFO", help="(default INFO)")
     return new
 
