@@ -47,7 +47,7 @@ def command(line: str, known: dict[str, str]) -> list[str]:
         if re.fullmatch(r"\$[A-Z0-9_]+", word):
             words += known.get(word[1:], "").split()
         else:
-            words.append(re.sub(r"\$\{([A-Z0-9_]+)\}", lambda at: known.get(at[1], ""), word))
+            words.append(re.sub(r"\$\{([A-Z0-9_]+)\}", lambda at: known.get(at[1], ""), word).replace("$$", "$"))
     return words
 
 

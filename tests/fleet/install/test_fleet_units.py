@@ -70,7 +70,7 @@ def test_what_it_starts_understands_every_flag(role):
         "CIS490_WORKER_FLAGS": "--on-silence pause --poll-s 1",
         "CIS490_RECEIVER_FLAGS": "--log-level DEBUG --port 8446",
     }
-    argv = command(said(text_of(role))["ExecStart"][0], settings)
+    argv = started(role, settings)
     assert argv[:3] == ["/opt/cis490/.venv/bin/python", "-m", f"training.fleet.{role}"]
     parser = program._parser() if role is MachineRole.RECEIVER else worker_options.parser()
     args = parser.parse_args(argv[3:])
@@ -84,7 +84,19 @@ def test_what_it_starts_understands_every_flag(role):
         assert args.manifest == Path("/etc/cis490/training_manifest.toml")
         written = [args.db, args.models_dir]
     assert all(PurePosixPath(path).is_relative_to(state) for path in written)
-    assert parser.parse_args(command(said(text_of(role))["ExecStart"][0], {"CIS490_RECEIVER_URL": "x"})[3:])
+    assert parser.parse_args(started(role, {"CIS490_RECEIVER_URL": "x"})[3:])
+
+
+def started(role: MachineRole, settings: dict[str, str]) -> list[str]:
+    """What the unit starts, less the shell by which the receiver ignores a hangup until its first line."""
+    argv = command(said(text_of(role))["ExecStart"][0], settings)
+    return argv[argv.index("/opt/cis490/.venv/bin/python") :]
+
+
+def test_a_hangup_before_the_receivers_first_line_is_ignored():
+    shell = command(said(text_of(MachineRole.RECEIVER))["ExecStart"][0], {})[:4]
+    ask = "import signal; print(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN)"
+    assert subprocess.run([*shell, sys.executable, "-c", ask], capture_output=True).stdout == b"True\n"
 
 
 def test_reload_is_a_hangup_and_stopping_leaves_time_to_hand_back():

@@ -256,6 +256,16 @@ def test_it_answers_and_stops_while_a_trainer_is_asked_in_vain(plan):
     assert not Path(f"/proc/{pid}").exists()
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGHUP and no SIGTERM")
+def test_no_hangup_ends_it_before_it_has_ended(plan):
+    with started(plan) as (process, url), closing(FleetClient(url, "pi", tries=1)) as client:
+        assert client.health()["granting"]
+        process.send_signal(signal.SIGTERM)
+        while process.poll() is None:
+            process.send_signal(signal.SIGHUP)
+        assert process.wait() == 0
+
+
 def outcome_of_a_reload(url: str):
     client = FleetClient(url, "desk", operator_token="sesame", tries=1)
     with contextlib.suppress(ClientError):

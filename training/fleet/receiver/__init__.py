@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from training.fleet.receiver.hangups import ignore_hangups, note_hangups
 
-from training.fleet.receiver.hangups import note_hangups
-from training.lazy import attribute
-from training.streams import ignore_strays, replace_unprintable
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the receiver and return its exit code. Before the rest of the program is loaded, SIGHUP is set to be
     recorded, instead of ending the process."""
-    replace_unprintable()
     note_hangups()
+    from training.streams import ignore_strays, replace_unprintable
+
+    replace_unprintable()
     ignore_strays()
     from training.fleet.receiver import program
 
-    return program.main(argv)
+    try:
+        return program.main(argv)
+    finally:
+        ignore_hangups()
 
 
 def __getattr__(name: str) -> Any:
+    from training.lazy import attribute
+
     return attribute(__name__, "program", name)

@@ -1,10 +1,14 @@
-"""Make SIGHUP mean "reload" from the program's first lines on. By default SIGHUP ends a program, and loading the
-receiver's modules takes a second, on a small machine several."""
+"""Make SIGHUP mean "reload" from the program's first lines on, to its last. By default SIGHUP ends a program; loading
+the receiver's modules takes a second, on a small machine several, and closing them may take as long."""
 
 from __future__ import annotations
 
 import signal
-import threading
+
+TYPE_CHECKING = False  # `typing` takes longer to import than all that happens before the first signal is safe
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 EARLY: list[int] = []  # signals that came before the event loop ran
 
@@ -12,6 +16,18 @@ EARLY: list[int] = []  # signals that came before the event loop ran
 def note_hangups() -> None:
     """Record each SIGHUP in ``EARLY``, so that the signal does not end the program, until the event loop handles
     SIGHUP."""
-    hangup = getattr(signal, "SIGHUP", None)
-    if hangup is not None and threading.current_thread() is threading.main_thread():
-        signal.signal(hangup, lambda number, _frame: EARLY.append(number))
+    on_hangup(lambda number, _frame: EARLY.append(number))
+
+
+def ignore_hangups() -> None:
+    """Ignore SIGHUP from here on: the interpreter would set back any other handler when it ends."""
+    on_hangup(signal.SIG_IGN)
+
+
+def on_hangup(handler: Callable[[int, Any], object] | signal.Handlers) -> None:
+    """Handle SIGHUP by ``handler``, where there is such a signal; a thread other than the main one changes nothing."""
+    if hasattr(signal, "SIGHUP"):
+        try:  # noqa: SIM105 - contextlib would have to be imported
+            signal.signal(signal.SIGHUP, handler)
+        except ValueError:
+            pass

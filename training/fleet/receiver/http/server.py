@@ -18,7 +18,7 @@ from uvicorn.config import Config
 from uvicorn.server import Server as UvicornServer
 
 from training.fleet.database.writer import DatabaseError
-from training.fleet.receiver.hangups import EARLY
+from training.fleet.receiver.hangups import EARLY, on_hangup
 from training.fleet.receiver.http.connection import GuardedProtocol
 from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.receiver.http.gc import forget_states, keep_house
@@ -144,11 +144,9 @@ class Server(UvicornServer):
 
     async def main_loop(self) -> None:
         self._loop = asyncio.get_running_loop()
-        hangup, early = getattr(signal, "SIGHUP", None), bool(EARLY)
-        if hangup is not None and threading.current_thread() is threading.main_thread():
-            self._loop.add_signal_handler(hangup, lambda: self._start(self._reload_quietly()))
-            if early:  # the plan may have been edited after it was read
-                self._start(self._reload_quietly())
+        on_hangup(self._on_hangup)  # not the loop's own way: its handlers end with the loop, before this program
+        if EARLY:  # the plan may have been edited after it was read
+            self._on_hangup()
         period_s = self._context.service.policy.sweep_period_s
         for seconds, work in (
             (period_s, self._context.tick),
@@ -170,6 +168,10 @@ class Server(UvicornServer):
         for task in self._tasks:
             task.cancel()
         await super().shutdown(sockets)
+
+    def _on_hangup(self, *_: object) -> None:
+        if self._loop is not None and not self._loop.is_closed() and not self.should_exit:
+            self._loop.call_soon_threadsafe(lambda: self._start(self._reload_quietly()))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
