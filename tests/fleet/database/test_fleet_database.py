@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -293,6 +294,46 @@ def test_a_damaged_file_is_a_lost_database(tmp_path):
     with pytest.raises(DatabaseLost, match="cis490-jobs rebuild --force"):
         damaged.sync_from_manifest(a_job(f"job-{n}") for n in range(600))
     damaged.close()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows keeps an open file where it is")
+@pytest.mark.parametrize("how", ["removed", "replaced", "overwritten", "emptied"])
+def test_nothing_is_acknowledged_in_a_file_that_another_program_took_away(tmp_path, how):
+    path, away, other = tmp_path / "jobs.db", tmp_path / "away.db", tmp_path / "other.db"
+    with closing(SqliteDatabase(other)) as theirs:
+        note(theirs, "theirs")
+    db = SqliteDatabase(path)
+    os.utime(path, (2.0, 2.0))  # which changes nothing …
+    with db.transaction():
+        note(db, "ours")
+    db.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # … and this is no other program's
+    with db.transaction():
+        note(db, "more of ours")
+    path.replace(away)
+    match how:
+        case "removed":
+            away.unlink()
+        case "replaced":
+            shutil.copyfile(other, path)
+        case _:
+            away.replace(path)
+            shutil.copyfile(other if how == "overwritten" else os.devnull, path)
+            os.utime(path, (1.0, 1.0))  # a clock of milliseconds may not show that it was written
+    for _ in range(2):
+        with pytest.raises(DatabaseLost, match="while it was in use, so nothing more is granted"), db.transaction():
+            note(db, "more")
+    db.close()
+    if how in ("replaced", "overwritten"):  # by a file that the log of ours must not damage
+        with closing(SqliteDatabase(path)) as found:
+            assert (hosts(found), found.damage()) == (["theirs"], [])
+    if how == "replaced":
+        with closing(SqliteDatabase(away)) as found:
+            assert (hosts(found), found.damage()) == (["more of ours", "ours"], [])
+
+
+def test_nothing_is_acknowledged_in_a_file_that_went_during_the_transaction(db):
+    with pytest.raises(DatabaseLost, match="another program removed"), db.transaction():
+        Path(db.path).rename(f"{db.path}.away")
 
 
 def test_a_folder_that_cannot_be_written_is_no_reason_for_a_restore(tmp_path, monkeypatch):

@@ -1,17 +1,15 @@
 """One thing under several names, and another thing under the same name."""
 
 import contextlib
-import json
 import logging
 import os
 import runpy
 import signal
 import socket
 import sys
-from contextlib import closing
 
 import pytest
-from receiver_running import Receiver, Wire, running
+from receiver_running import Wire, running
 
 from training.fleet import receiver as receiver_package
 from training.fleet.client.address import Address
@@ -55,43 +53,6 @@ def test_one_receiver_a_store(tmp_path):
         with pytest.raises(StartError, match="another receiver uses the store"):
             _open_store(tmp_path / "models", second)
     assert store_lock(tmp_path / "models").exists()
-
-
-# -- a database that goes away ------------------------------------------------------------------------------------
-
-
-@posix
-@pytest.mark.parametrize("what", ["removed", "replaced"])
-def test_a_database_that_goes_away_is_noticed_within_a_sweep(tmp_path, what):
-    with running(tmp_path) as receiver:
-        receiver.judged = False
-        hub, client = receiver.hub, receiver.client("pi")
-        assert client.health()["granting"]
-        (tmp_path / "jobs.db").rename(tmp_path / "away.db")
-        if what == "replaced":
-            SqliteDatabase(tmp_path / "jobs.db").close()
-        sweep(receiver)
-        assert hub.halted is not None
-        health = client.health()
-        assert (health["status"], health["granting"]) == ("degraded", False)
-        assert "what is written now is lost; restart" in health["detail"]
-        with Wire(receiver) as wire:
-            body = json.dumps({"host_id": "pi", "capability": {}}).encode()
-            assert wire.request("POST", "/v1/job/claim", body).problem() == (503, "unavailable")
-        (tmp_path / "away.db").replace(tmp_path / "jobs.db")
-
-
-def sweep(receiver: Receiver):
-    import asyncio
-
-    loop = receiver.server._loop
-    assert loop is not None
-    asyncio.run_coroutine_threadsafe(receiver.hub.tick(), loop).result(20)
-
-
-def test_a_database_in_memory_cannot_go_away():
-    with closing(SqliteDatabase(":memory:")) as database:
-        assert database.gone() is None
 
 
 # -- names on the wire ----------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from receiver_running import Receiver, Wire
 
 from training.fleet.database.sqlite import SqliteDatabase
+from training.fleet.database.writer import DatabaseError
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.receiver.metrics.counters import Histogram, Tally
 from training.fleet.receiver.metrics.exposition import METRICS, PREFIX, Exposition
@@ -308,11 +309,14 @@ def test_what_is_not_known_is_left_out(world):
     assert world.scrape()["backup_timestamp_seconds",] == 12.5
 
 
-def test_a_receiver_without_its_database_says_so_instead_of_figures(tmp_path):
+def test_a_refused_scrape_is_counted(tmp_path, monkeypatch):
+    def failed(_context):
+        raise DatabaseError
+
     with Receiver(tmp_path, [a_job()]) as receiver, Wire(receiver) as wire:
-        receiver.hub.halted = "the database is gone"
-        assert wire.request("GET", "/metrics").problem() == (503, "unavailable")
-        receiver.hub.halted = None
+        with monkeypatch.context() as broken:
+            broken.setattr("training.fleet.receiver.http.figures.exposition", failed)
+            assert wire.request("GET", "/metrics").problem() == (503, "unavailable")
         for path in ("/v1/health", "/nowhere", "/metrics"):
             _, _, body = wire.request("GET", path).answer()
     assert b'cis490_http_requests_total{operation="health",status="2xx"} 1.0' in body

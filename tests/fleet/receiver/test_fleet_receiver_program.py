@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -264,6 +265,28 @@ def test_no_hangup_ends_it_before_it_has_ended(plan):
         while process.poll() is None:
             process.send_signal(signal.SIGHUP)
         assert process.wait() == 0
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows keeps an open file where it is")
+@pytest.mark.parametrize("how", ["removed", "replaced", "overwritten"])
+def test_a_receiver_whose_database_is_taken_away_grants_nothing_and_ends(plan, how):
+    db, other = plan.with_name("jobs.db"), plan.with_name("other.db")
+    SqliteDatabase(other).close()
+    with started(plan) as (process, url):
+        client = FleetClient(url, "pi", tries=1)
+        assert client.health()["granting"]
+        if how == "overwritten":
+            shutil.copyfile(other, db)
+        elif how == "replaced":
+            other.replace(db)
+        else:
+            db.unlink()
+        with pytest.raises(ClientError):
+            client.claim(a_capability())
+        client.close()
+        said = wait_for_line(process, r"(.* while it was in use, .*)")
+        assert f"{db} while it was in use" in said
+        assert process.wait(30) == 1
 
 
 def outcome_of_a_reload(url: str):

@@ -28,6 +28,7 @@ _MIN_SQLITE = (3, 37, 0)  # STRICT tables; RETURNING is older
 _MANY_ROWS, _PAGES_OF_MANY = 1_000, -32 * 1024  # KiB, as SQLite counts below zero
 _STATEMENTS, _READERS_STATEMENTS = 256, 32  # kept prepared: a claim's are many and hurry, a page's wait for nobody
 _WAYS_BACK = "`cis490-jobs restore FOLDER --force` or `cis490-jobs rebuild --force`"
+_DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
 _SQL = Path(__file__).with_name("sql")
 _SCHEMA = "schema_sqlite.sql"
 
@@ -61,7 +62,8 @@ class SqliteDatabase:
             )
         except sqlite3.Error as error:
             raise self._unusable(error) from error
-        self._identity = _identity(self.path)
+        self._place: _Place | None = None  # of the file, once it is written; in memory there is none …
+        self._names: list[str] = []  # … and the id that it holds
         try:
             self._prepare(None if read_only else synchronous)
         except (sqlite3.Error, DatabaseError) as error:
@@ -94,10 +96,12 @@ class SqliteDatabase:
             self._pragma("foreign_keys = ON")
             self._pragma("mmap_size = 0")
             self._migrate()
+            self._pragma("wal_checkpoint(PASSIVE)")  # from here on the file itself names its database
             self._pragma("shrink_memory")  # a first start has every page of the new file in memory
         self._columns = seals.learn(self.connection)
         if synchronous is not None:
             seals.keep(self.connection)
+            self._place, self._names = _place_of(self.path), self._named_by(self.connection)
 
     def _pragma(self, pragma: str) -> Any:
         return self.connection.execute(f"PRAGMA {pragma}").fetchone()
@@ -144,17 +148,41 @@ class SqliteDatabase:
             "`cis490-jobs rebuild --force`, which renames it and restores the completed jobs from the store"
         )
 
-    def gone(self) -> str | None:
-        """Return a sentence if the file that this connection opened was removed or replaced, else None."""
-        if self._identity is None:  # in memory
-            return None
+    def _check_place(self) -> None:
+        """Raise DatabaseLost if another program removed, replaced or overwrote the file that this connection opened.
+
+        SQLite would write on where no later start looks. The log must not be left beside a file to which it does not
+        belong, because the next start would write it into that file.
+        """
+        if self._place is None or (there := _place_of(self.path)) == self._place:
+            return
+        if there is not None and there[:2] == self._place[:2]:
+            if self._is_named():
+                self._place = there  # this program wrote its log into the file
+                return
+            what = "another database was written over"
+            with contextlib.suppress(OSError):
+                os.truncate(f"{self.path}-wal", 0)
+        else:
+            what = "another file is in the place of" if there else "another program removed"
+            self._try("PRAGMA wal_checkpoint(TRUNCATE)")  # into the file that was moved away
+        raise DatabaseLost(
+            f"{what} the database {self.path} while it was in use, so nothing more is granted or taken in; put the "
+            f"right file there before the next start, or bring it back with {_WAYS_BACK}"
+        )
+
+    def _is_named(self) -> bool:
+        """Return True if the file alone, without its log, names the database that was opened, or cannot be looked
+        at."""
+        uri = f"{Path(self.path).absolute().as_uri()}?mode=ro&immutable=1"
         try:
-            there = os.stat(self.path)  # noqa: PTH116 - as it was opened
-        except OSError as error:
-            return f"the database {self.path} is gone ({error.strerror}): what is written now is lost; restart"
-        if (there.st_dev, there.st_ino) != self._identity:
-            return f"another file is in the place of the database {self.path}: what is written now is lost; restart"
-        return None
+            with closing(sqlite3.connect(uri, uri=True)) as alone:
+                return self._named_by(alone) == self._names
+        except sqlite3.Error as error:  # SQLITE_ERROR: it has no such table
+            return not getattr(error, "sqlite_errorname", "").startswith((*_DAMAGED, "SQLITE_ERROR"))
+
+    def _named_by(self, connection: sqlite3.Connection) -> list[str]:
+        return [row[0] for row in connection.execute(self._sql["database_id"])]
 
     def copy_to(self, target: Path) -> None:
         """Copy the committed state to the file ``target`` while others write. The copy is complete and durable, or is
@@ -224,6 +252,9 @@ class SqliteDatabase:
         undoes it."""
         with self._lock:
             begin, commit, undo = _verbs(self._depth)
+            outermost = self._depth == 0
+            if outermost:
+                self._check_place()
             self._execute(begin)
             self._depth += 1
             try:
@@ -240,6 +271,8 @@ class SqliteDatabase:
                 for verb in undo:
                     self._try(verb)
                 raise
+            if outermost:
+                self._check_place()  # before anybody is answered
 
     def all(self, statement: str, **params: Any) -> list[Row]:
         with self._lock:
@@ -317,12 +350,14 @@ def named_in(path: Path) -> str | None:
     return None
 
 
-def _identity(path: str) -> tuple[int, int] | None:
-    """Return device and inode of the file, which show later if another file has taken its name; None if there is no
-    such file."""
+_Place = tuple[int, int, int]  # a file's device and inode, and when it was last written
+
+
+def _place_of(path: str) -> _Place | None:
+    """Return the place of the file with this name; None if there is none, as for a database in memory."""
     with contextlib.suppress(OSError):
         there = os.stat(path)  # noqa: PTH116 - a URI's path, too
-        return there.st_dev, there.st_ino
+        return there.st_dev, there.st_ino, there.st_mtime_ns
     return None
 
 

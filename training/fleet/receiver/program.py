@@ -79,7 +79,8 @@ def serve(args: argparse.Namespace) -> int:
         servers: list[Server] = []
 
         def on_lost(error: DatabaseLost) -> None:
-            logger.critical("%s", _state(args).typed(str(error)))
+            if not lost:
+                logger.critical("%s", _state(args).typed(str(error)))
             lost.append(error)
             for each in servers:
                 each.stop()

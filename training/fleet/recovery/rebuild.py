@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -84,10 +85,12 @@ def _gone(row: Row) -> str:
 def _fill(
     done: Rebuilt, path: Path, state: Deployment, listed: list[dict[str, Any]], clock: Clock, fs: Fs, progress: Progress
 ) -> None:
-    store, queue = ArtifactStore(state.models, fs), Recovery(path, clock)
-    try:
-        if marked := store.marked():
+    store = ArtifactStore(state.models, fs)
+    if marked := store.marked():
+        with closing(Recovery(path, clock)) as queue:  # one that is open stays the one that it was
             queue.be(marked)
+    queue = Recovery(path, clock)
+    try:
         queue.sync_from_manifest(listed)
         names, done.unusable = take_over(queue, store, fs, partial(progress, "bundles"))
         done.completed = sorted(set(names))

@@ -174,7 +174,6 @@ class ReceiverContext:
         self._fired = self._made_pending()
         self._scheduling: asyncio.Future[None] | None = None  # holds on to the task
         self.service.queue.ahead.make_beside(self.reader, self.service.learned(self.reader))
-        self.halted: str | None = None  # set when no write would last: the reason
 
     async def call(self, decide: Callable[[], T]) -> T:
         """Run ``decide`` on the writer's thread and return its result; what it wrote is durable then."""
@@ -185,10 +184,7 @@ class ReceiverContext:
 
     async def act(self, request: Request, decide: Callable[[], T]) -> T:
         """Run ``decide`` by :meth:`call`. Raises Refusal if the caller was revoked meanwhile, which the same
-        transaction checks, or if the database file is gone."""
-
-        if self.halted is not None:
-            raise Refusal(ProblemType.UNAVAILABLE, self.halted)
+        transaction checks."""
 
         def decide_for_whom_may() -> T:
             self.authenticator.recheck_revocation(request, on_record=True)
@@ -317,11 +313,8 @@ class ReceiverContext:
     # -- time ---------------------------------------------------------------------------------------------------
 
     async def tick(self) -> None:
-        """Do the work that is due every few seconds. Check the database file, end silent attempts, delete their
-        uploads, wake sleeping hosts, repair a stale index."""
-        await self._look_at_the_file()
-        if self.halted is not None:
-            return
+        """Do the work that is due every few seconds. End silent attempts, delete their uploads, wake sleeping hosts,
+        repair a stale index."""
         try:
             swept = await self.call(self.service.tick)
         except DatabaseError:
@@ -357,15 +350,6 @@ class ReceiverContext:
         freed = await self.disk(lambda: self.store.incoming.forget(over)) if over else 0
         if freed:
             logger.info("%d bytes of uploads whose attempts are over were removed", freed)
-
-    async def _look_at_the_file(self) -> None:
-        """Set ``halted`` if the database file is gone: SQLite keeps writing into a removed file, and those writes are
-        lost."""
-        gone = getattr(self.service.queue.db, "gone", None)
-        found = None if gone is None else await self.disk(gone)
-        if found is not None and self.halted is None:
-            logger.critical("%s", found)
-        self.halted = self.halted or found
 
     async def sweep_parts(self) -> None:
         before = self.clock.now() - self.settings.part_age_s

@@ -57,7 +57,7 @@ from training.fleet.wire.attempts import (
     MovedReply,
     OutputRequest,
 )
-from training.fleet.wire.constants import RESULT_BODY_MAX, WAIT_S_MAX, ProblemType, Refusal
+from training.fleet.wire.constants import RESULT_BODY_MAX, WAIT_S_MAX
 from training.fleet.wire.messages import AuditReply
 from training.fleet.wire.routes import ROUTES, Route
 from training.printable import printable_lines
@@ -272,8 +272,6 @@ async def health(context: ReceiverContext, _request: Request) -> Answer:
 
 async def metrics(context: ReceiverContext, request: Request) -> Answer:
     """Answer with the metrics for Prometheus, as plain text or OpenMetrics."""
-    if context.halted is not None:
-        raise Refusal(ProblemType.UNAVAILABLE, context.halted)
 
     def take() -> tuple[bytes, str]:
         from training.fleet.receiver.http.figures import exposition  # at the first scrape, on the reader's thread

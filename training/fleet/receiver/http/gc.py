@@ -66,8 +66,6 @@ def _view(each: Removal) -> GoneView:
 async def keep_house(context: ReceiverContext) -> None:
     """Delete what the plan's [retention] no longer keeps, and old incidents; record earlier deletions that a restored
     database lacks."""
-    if context.halted is not None:
-        return
     await let_go(context)
     await context.call(context.incidents.forget_old)
     if await carry_out(context, None, context.retention.learn()):
@@ -86,5 +84,4 @@ async def let_go(context: ReceiverContext, most: int = 2**62) -> list[Removal]:
 
 async def forget_states(context: ReceiverContext) -> None:
     """Remove the saved states of jobs that are over."""
-    if context.halted is None:
-        await carry_out(context, None, context.saved_states.forget())
+    await carry_out(context, None, context.saved_states.forget())

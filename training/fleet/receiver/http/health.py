@@ -13,14 +13,10 @@ async def health_now(context: ReceiverContext) -> HealthReply:
     """Return the receiver's health: free disk space, hosts that get no jobs, missing data sets and the plan's
     warnings."""
     views = context.views
-    counts: dict[str, int] = {}
-    quarantined, resting, refused = dict[str, str](), dict[str, str](), dict[str, str]()
-    if context.halted is None:  # else there is no database to ask
-        counts, quarantined, resting, refused = await context.look(
-            lambda: (views.counts(), views.quarantined(), views.resting(), views.refused())
-        )
-    room = await context.disk(context.store.has_room)
-    granting = room and context.halted is None
+    counts, quarantined, resting, refused = await context.look(
+        lambda: (views.counts(), views.quarantined(), views.resting(), views.refused())
+    )
+    granting = await context.disk(context.store.has_room)
     return HealthReply(
         status="ok" if granting else "degraded",
         version=context.settings.version,
@@ -33,5 +29,5 @@ async def health_now(context: ReceiverContext) -> HealthReply:
         never_asked=context.service.host_registry.never_asked(),
         plan_notes=list(context.service.plan.notes[:PLAN_NOTES_MAX]),
         look_again_s=LOOK_AGAIN_PROXIED_S if context.settings.proxied else LOOK_AGAIN_S,
-        detail=None if granting else context.halted or "the disk is low: free some space, until then no job is granted",
+        detail=None if granting else "the disk is low: free some space, until then no job is granted",
     )

@@ -58,8 +58,6 @@ class Notifier:
 
     async def tick(self) -> None:
         """Make notices of new events, and start sending each channel's messages that are due."""
-        if self._context.halted is not None:
-            return
         channels = await self._context.call(self._look)
         for channel in channels:
             if channel.name not in self._sending:

@@ -56,7 +56,9 @@ def refusal_of(error: Exception) -> Refusal | None:
     if isinstance(error, DatabaseFull):
         return Refusal(ProblemType.DISK_FULL, str(error))
     if isinstance(error, DatabaseError):
-        return Refusal(ProblemType.UNAVAILABLE, "the database cannot be used now; try again in a moment")
+        return Refusal(
+            ProblemType.UNAVAILABLE, "the database cannot be used now; its log says why, try again in a moment"
+        )
     return None
 
 

@@ -193,8 +193,7 @@ class Server(UvicornServer):
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(news.wait(), FOLD_S)
         news.clear()
-        if self._context.halted is None:
-            await carry_out(self._context, None, self._context.folding.fold())
+        await carry_out(self._context, None, self._context.folding.fold())
 
     async def _look_at_certificate(self) -> None:
         if self._security is not None:
