@@ -22,6 +22,7 @@ from training.crashpoint import crashpoint
 
 LONG_CHARS = 1000  # of a path below a folder that is deleted
 BLOCK_BYTES = 1024 * 1024
+INODES_KEPT = 100  # with fewer left, a file system counts as full
 HELD_S = (0.01, 0.03, 0.1, 0.3, 0.6, 1.0)  # pauses while a scanner holds a file
 SECRET_BYTES_MAX = 4096
 _PRIVATE_FILE, _PRIVATE_FOLDER = 0o600, 0o700
@@ -154,7 +155,7 @@ class LocalFs:
 
     def free_bytes(self, path: Path) -> int:
         """Return the number of bytes that a process without special rights may still write to the disk of ``path``."""
-        return shutil.disk_usage(path).free
+        return 0 if lacks_inodes(path) else shutil.disk_usage(path).free
 
 
 Fs = LocalFs  # the file system as the store uses it; a test hands it a class of its own
@@ -162,9 +163,26 @@ Fs = LocalFs  # the file system as the store uses it; a test hands it a class of
 
 def free_bytes(path: Path) -> int:
     """Return the free bytes on the disk where ``path`` is, or will be."""
+    return LocalFs().free_bytes(_existing(path))
+
+
+def lacks_inodes(path: Path) -> bool:
+    """Return True if the file system where ``path`` is, or will be, can hold almost no further file, however small."""
+    if not hasattr(os, "statvfs"):
+        return False
+    found = os.statvfs(_existing(path))
+    return found.f_files > 0 and found.f_favail < INODES_KEPT  # no files at all: it does not count them
+
+
+def to_free(path: Path) -> str:
+    """Return what a person should do about the full disk where ``path`` is, or will be."""
+    return "remove files, because its inodes are used up" if lacks_inodes(path) else "free some space"
+
+
+def _existing(path: Path) -> Path:
     while not path.exists() and path != path.parent:
         path = path.parent
-    return shutil.disk_usage(path).free
+    return path
 
 
 def folder_of_large_files() -> str:

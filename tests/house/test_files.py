@@ -6,10 +6,11 @@ import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from training.files import LocalFs, free_bytes, remove_tree, settle, write_whole
+from training.files import INODES_KEPT, LocalFs, free_bytes, remove_tree, settle, to_free, write_whole
 
 
 @pytest.fixture
@@ -72,6 +73,19 @@ def test_two_that_write_one_file_at_once_have_unfinished_files_of_their_own(tmp_
 
 def test_the_room_of_a_place_that_is_not_there_yet_is_its_disks(tmp_path: Path) -> None:
     assert free_bytes(tmp_path / "not" / "yet") == pytest.approx(free_bytes(tmp_path), rel=0.5)
+
+
+def test_a_file_system_without_inodes_has_no_room_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = SimpleNamespace(f_files=400, f_favail=INODES_KEPT, f_bavail=9, f_blocks=9, f_bfree=9, f_frsize=9)
+    monkeypatch.setattr(os, "statvfs", lambda _: found, raising=False)
+    place = tmp_path / "not" / "yet"
+    assert free_bytes(place) > 0
+    assert "inodes" not in to_free(place)
+    found.f_favail -= 1
+    assert free_bytes(place) == 0
+    assert "inodes" in to_free(place)
+    found.f_files = 0  # one that counts none
+    assert free_bytes(place) > 0
 
 
 def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -59,6 +60,7 @@ class FakeShelf:
     """A store as the service uses it, answered from memory."""
 
     room: bool = True
+    root: Path = Path("/")
     bundles: set[tuple[str, str, str]] = field(default_factory=set)
 
     def put(self, artifact_id: str, *, model: str, mode: str) -> None:

@@ -364,7 +364,10 @@ def test_too_large_a_bundle(tmp_path):
             assert wire.problem() == (413, "too_large")
 
 
-def test_a_full_disk_refuses_before_the_body_and_ends_no_lease(receiver, bundle):
+@pytest.mark.parametrize("lacking", ["space", "inodes"])
+def test_a_full_disk_refuses_before_the_body_and_ends_no_lease(receiver, bundle, lacking, monkeypatch):
+    if lacking == "inodes":
+        monkeypatch.setattr("training.files.lacks_inodes", lambda _: True)
     client = receiver.client()
     grant = claimed(client)
     receiver.disk.free = 1000
@@ -375,10 +378,12 @@ def test_a_full_disk_refuses_before_the_body_and_ends_no_lease(receiver, bundle)
     with pytest.raises(Unavailable) as caught:
         client.upload_artifact(JOB, bundle)
     assert caught.value.retry_after_s == 30
-    assert client.health()["granting"] is False
+    health = client.health()
+    assert health["granting"] is False
     nothing = receiver.client("desktop").ask(a_capability())
     assert not isinstance(nothing, Grant)
     assert "disk" in str(nothing.reason)
+    assert all(lacking in str(said) for said in (caught.value, health["detail"], nothing.reason))
     receiver.disk.free = 10**12
     assert client.heartbeat(JOB).action == "continue"
     assert client.upload_artifact(JOB, bundle) == SHA

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from training import strict_json
-from training.files import Fs
+from training.files import Fs, to_free
 from training.fleet.database.writer import Row
 from training.fleet.recovery.findings import Finding, Gravity
 from training.fleet.recovery.unlinked import strange_root
@@ -51,7 +51,7 @@ def room(free: int, where: Path) -> Iterator[Finding]:
         yield Finding(
             "room",
             f"{free // _MIB} MiB are free at {where}: {what}",
-            "free some space there",
+            f"{to_free(where)} there",
             Gravity.FAULT if low else Gravity.WARNING,
         )
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import msgspec
 
+from training.files import to_free
 from training.fleet.queue.choose import NoJob
 from training.fleet.queue.grants import Claimant, GrantedJob
 from training.fleet.scheduling import booking
@@ -83,7 +84,8 @@ class Claims(Calls):
     def _give(self, request: ClaimRequest, claimant: Claimant, held: list[Attempt]) -> ClaimReply:
         """Grant the best job to a host that may claim and holds these attempts; if there is none, return the reason."""
         if not self._fleet.store.has_room():
-            return ClaimReply(reason="the receiver's disk is low; free some space there", retry_after_s=60.0)
+            remedy = to_free(self._fleet.store.root)
+            return ClaimReply(reason=f"the receiver's disk is low; {remedy} there", retry_after_s=60.0)
         sick = self._queue.quarantines.checked_in(request.host_id, request.capability)
         out = {**self._fleet.at_rest(self._queue.db), **sick}
         if request.host_id in out:

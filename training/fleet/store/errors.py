@@ -7,7 +7,9 @@ from __future__ import annotations
 import contextlib
 import errno
 from collections.abc import Iterator
+from pathlib import Path
 
+from training.files import to_free
 from training.fleet.wire.constants import ProblemType
 
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -130,5 +132,6 @@ def disk_errors(doing: str) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in _DISK_FULL:
-            raise StoreFull(f"the disk is full ({doing}); free some space and try again") from error
+            remedy = to_free(Path(error.filename or "/"))
+            raise StoreFull(f"the disk is full ({doing}); {remedy} and try again") from error
         raise StoreUnavailable(f"the disk failed ({doing}): {error.strerror or error}") from error

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from training.files import Fs
+from training.files import Fs, to_free
 from training.fleet.store.errors import StoreFull, disk_errors
 
 
@@ -55,7 +55,7 @@ class DiskRoom:
         if self._free() < size:
             raise StoreFull(
                 f"no room for {size} bytes: the store keeps {self._reserve_bytes} bytes free; "
-                f"free some space under {self._root} and the upload resumes"
+                f"{to_free(self._root)} under {self._root} and the upload resumes"
             )
 
     def _free(self) -> int:

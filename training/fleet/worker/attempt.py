@@ -21,7 +21,7 @@ from training.certain import certain
 from training.contract import CHECKPOINT_ENDING, THEN, TIMING_ENDING, Exit, file_name, outputs, reads
 from training.crashpoint import crashpoint
 from training.families import family_of, preloads
-from training.files import free_bytes, remove_tree
+from training.files import free_bytes, remove_tree, to_free
 from training.fleet.process.environment import planned, trainer_environment
 from training.fleet.process.launcher import in_words
 from training.fleet.process.parents import Preload
@@ -350,7 +350,7 @@ class TrainerAttempt:
         if free >= DISK_FLOOR_BYTES:
             return None
         words = f"the disk of this host is full: {free // MIB} MiB left at {self.places.artifacts}"
-        return Failure(EndReason.UPLOAD_FAILED, f"{words}; free some space")
+        return Failure(EndReason.UPLOAD_FAILED, f"{words}; {to_free(self.places.artifacts)}")
 
     def _spawn_failed(self, error: Exception) -> None:
         reason, code = _REASONS.get(type(error), (EndReason.SPAWN_FAILED, None))

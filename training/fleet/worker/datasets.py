@@ -33,7 +33,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from training.crashpoint import crashpoint
-from training.files import LocalFs, free_bytes, remove_tree, write_whole
+from training.files import LocalFs, free_bytes, remove_tree, to_free, write_whole
 from training.fleet.client.answers import Damaged, Refused, Unavailable, Unreachable, backoff_s
 from training.fleet.client.datasets import DatasetCalls
 from training.fleet.wire.dataset_listing import ID, BadListing, File, Listing, Place, parse
@@ -285,8 +285,8 @@ class DatasetCache:
                 _write_at(folder / place.path, place.offset, data)
             except OSError:
                 raise FetchError(
-                    f"the disk of {self.folder} is full amid data set {dataset_id[:12]}; free some space there: "
-                    "what has arrived is kept"
+                    f"the disk of {self.folder} is full amid data set {dataset_id[:12]}; {to_free(self.folder)} "
+                    "there: what has arrived is kept"
                 ) from error
 
     def _patiently(self, call: Callable[[], T], order: Order) -> T:
@@ -384,7 +384,7 @@ class DatasetCache:
                 return
             oldest = next((each for each in sizes if each.name not in used), None)
             if oldest is None:
-                why = f"{in_words(missing)} more are needed at {self.folder}; free some space there"
+                why = f"{in_words(missing)} more are needed at {self.folder}; {to_free(self.folder)} there"
                 if over > 0:
                     why = (
                         f"jobs that run here use {in_words(sum(sizes.values()))} of data sets, and "

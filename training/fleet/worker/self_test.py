@@ -15,7 +15,7 @@ from pathlib import Path
 
 from training.checkout import ROOT, stamp, stamps
 from training.clock import Clock
-from training.files import free_bytes
+from training.files import free_bytes, to_free
 from training.fleet.capability.describe import PROGRAMS, DescribeError, Describer, ProcessDescriber, describe_command
 from training.fleet.process.usage import driver_complaint
 from training.fleet.worker.attempt import DISK_WANTED_BYTES, MIB, WorkerFolders
@@ -51,7 +51,7 @@ class SelfTest:
         free = free_bytes(self.places.artifacts)
         if free >= DISK_WANTED_BYTES:
             return None
-        return f"only {free // MIB} MiB are free at {self.places.artifacts}; free some space"
+        return f"only {free // MIB} MiB are free at {self.places.artifacts}; {to_free(self.places.artifacts)}"
 
     def _driver(self) -> str | None:
         complaint = self.driver()

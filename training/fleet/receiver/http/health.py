@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from training.files import to_free
 from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.wire.constants import LOOK_AGAIN_PROXIED_S, LOOK_AGAIN_S
 from training.fleet.wire.views import HealthReply
@@ -17,6 +18,7 @@ async def health_now(context: ReceiverContext) -> HealthReply:
         lambda: (views.counts(), views.quarantined(), views.resting(), views.refused())
     )
     granting = await context.disk(context.store.has_room)
+    remedy = "" if granting else to_free(context.store.root)
     return HealthReply(
         status="ok" if granting else "degraded",
         version=context.settings.version,
@@ -29,5 +31,5 @@ async def health_now(context: ReceiverContext) -> HealthReply:
         never_asked=context.service.host_registry.never_asked(),
         plan_notes=list(context.service.plan.notes[:PLAN_NOTES_MAX]),
         look_again_s=LOOK_AGAIN_PROXIED_S if context.settings.proxied else LOOK_AGAIN_S,
-        detail=None if granting else "the disk is low: free some space, until then no job is granted",
+        detail=f"the disk is low: {remedy}, until then no job is granted" if remedy else None,
     )

@@ -216,7 +216,7 @@ class Notices:
 
     def _disk(self) -> None:
         here = "the receiver's disk"
-        sentence = f"{here} is nearly full, and no jobs are handed out: free some space, `cis490-jobs doctor` helps"
+        sentence = f"{here} is nearly full, and no jobs are handed out: `cis490-jobs doctor` says what to remove"
         self._lasting(NoticeKind.DISK, {} if self._has_room() else {here: sentence})
 
     def _certificates(self) -> None:
