@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from builders import a_job
@@ -334,6 +335,33 @@ def test_nothing_is_acknowledged_in_a_file_that_another_program_took_away(tmp_pa
 def test_nothing_is_acknowledged_in_a_file_that_went_during_the_transaction(db):
     with pytest.raises(DatabaseLost, match="another program removed"), db.transaction():
         Path(db.path).rename(f"{db.path}.away")
+
+
+def test_only_a_damaged_file_is_to_be_replaced_by_a_backup(tmp_path, monkeypatch):
+    sound = "BUSY_RECOVERY LOCKED READONLY_DIRECTORY CANTOPEN FULL IOERR_SHMMAP IOERR_LOCK IOERR_FSYNC"
+    damaged, said = "CORRUPT_INDEX NOTADB", dict[str, str]()
+    for name in f"{sound} {damaged}".split():
+        error = sqlite3.OperationalError("as SQLite says it")
+        error.sqlite_errorname = f"SQLITE_{name}"
+        monkeypatch.setattr(sqlite3, "connect", Mock(side_effect=error))
+        with pytest.raises(DatabaseError) as refused:
+            SqliteDatabase(tmp_path / "jobs.db")
+        said[name] = str(refused.value).rpartition(") ")[2]
+    assert {name for name, words in said.items() if "--force" in words} == set(damaged.split())
+    assert len({*said.values()}) == 7, "busy, read-only, not to be opened, full, without locks, failed, damaged"
+
+
+def test_a_file_that_another_program_holds_is_not_called_damaged(db, tmp_path):
+    with closing(sqlite3.connect(db.path, isolation_level=None)) as other:
+        db.connection.execute("PRAGMA busy_timeout = 0")
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(DatabaseError, match="is held by another program") as refused, db.transaction():
+            pass
+        assert "--force" not in str(refused.value)
+    with closing(SqliteDatabase(tmp_path / "training_jobs.db", read_only=True)) as looking:
+        looking.connection.set_authorizer(lambda *_: sqlite3.SQLITE_DENY)
+        with pytest.raises(DatabaseError, match="not authorized"):  # no damage, whatever it is
+            looking.damage()
 
 
 def test_a_folder_that_cannot_be_written_is_no_reason_for_a_restore(tmp_path, monkeypatch):

@@ -146,7 +146,7 @@ def test_what_is_refused_changes_nothing(state, folder, tmp_path):
         with pytest.raises(RecoveryError, match=words):
             call()
     photograph = replace(state, db=other / "cat.jpg")
-    with pytest.raises(RecoveryError, match="cannot use the database"):
+    with pytest.raises(RecoveryError, match="is damaged, or is none"):
         back_up(photograph, folder)
     assert not folder.exists(), "what is refused leaves no folder behind"
     back_up(state, folder)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from training.crashpoint import crashpoint
-from training.files import settle
+from training.files import lacks_inodes, settle, to_free
 from training.fleet.database import seals
 from training.fleet.database.writer import DatabaseError, DatabaseFull, DatabaseLost, OtherShape, Row, statements
 
@@ -29,6 +29,28 @@ _MANY_ROWS, _PAGES_OF_MANY = 1_000, -32 * 1024  # KiB, as SQLite counts below ze
 _STATEMENTS, _READERS_STATEMENTS = 256, 32  # kept prepared: a claim's are many and hurry, a page's wait for nobody
 _WAYS_BACK = "`cis490-jobs restore FOLDER --force` or `cis490-jobs rebuild --force`"
 _DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
+# What SQLite's errors say of the database, by the beginnings of their names, and what helps. Only a damaged file may be
+# replaced by a backup.
+_MEANINGS = (
+    (
+        "SQLITE_BUSY SQLITE_LOCKED",
+        "is held by another program, or on a share without locks; it is sound: end that program, or use a local disk",
+    ),
+    ("SQLITE_READONLY", "cannot be written; it is sound: let this user write to it, its folder and its disk"),
+    (
+        "SQLITE_CANTOPEN",
+        "cannot be opened; its folder must exist and let this user write, or name another file with --db",
+    ),
+    (
+        "SQLITE_IOERR_SHM SQLITE_IOERR_LOCK SQLITE_IOERR_RDLOCK SQLITE_IOERR_UNLOCK SQLITE_PROTOCOL",
+        "needs a file system with locks and shared memory; it is sound: keep it on a local disk, which --db names",
+    ),
+    ("SQLITE_IOERR", "failed with its disk; restart to recover, and look at the disk if that happens again"),
+    (
+        " ".join(_DAMAGED),
+        f"is damaged, or is none; stop the receiver and bring it back with {_WAYS_BACK}, or --db names another",
+    ),
+)
 _SQL = Path(__file__).with_name("sql")
 _SCHEMA = "schema_sqlite.sql"
 
@@ -73,11 +95,12 @@ class SqliteDatabase:
             raise self._unusable(error) from error
 
     def _unusable(self, error: sqlite3.Error) -> DatabaseError:
-        remedy = f"name another file with --db, or bring it back with {_WAYS_BACK}"
         if os.path.exists(self.path) and not os.access(self.path, os.R_OK):  # noqa: PTH110 - a URI, too
             remedy = "run this as the receiver's user or root"
         elif (folder := Path(self.path).absolute().parent).is_dir() and not os.access(folder, os.W_OK):
             remedy = f"the user who runs this must be able to write in {folder}: is it mounted read-only?"
+        else:
+            return _translated(error, self.path)
         return DatabaseError(f"cannot use the database {self.path}: {error}; {remedy}")
 
     def _prepare(self, synchronous: str | None) -> None:
@@ -214,6 +237,8 @@ class SqliteDatabase:
             pages = [row[0] for row in self.connection.execute("PRAGMA integrity_check(20)")]
             orphans = self.connection.execute("PRAGMA foreign_key_check").fetchmany(20)
         except sqlite3.Error as error:
+            if not getattr(error, "sqlite_errorname", "").startswith(_DAMAGED):
+                raise _translated(error, self.path) from error
             return [str(error)]
         found = [page for page in pages if page != "ok"]
         return found + [f"row {row[1]} of {row[0]} names a row of {row[2]} that does not exist" for row in orphans]
@@ -441,13 +466,12 @@ def _run_script(connection: sqlite3.Connection, script: str) -> None:
 
 
 def _translated(error: sqlite3.Error, path: str) -> DatabaseError:
+    """Return an error of SQLite as a sentence about the file at ``path``: what is wrong, and what helps."""
     name = getattr(error, "sqlite_errorname", "")
-    if name.startswith("SQLITE_FULL"):
-        return DatabaseFull(f"the disk of {path} is full; free some space, nothing acknowledged was lost")
-    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-        return DatabaseLost(
-            f"the database {path} is damaged ({name}: {error}); stop the receiver and bring it back with {_WAYS_BACK}"
-        )
-    if name.startswith("SQLITE_IOERR"):
-        return DatabaseLost(f"the database {path} failed ({name}: {error}); restart to recover")
+    if name == "SQLITE_FULL" or (name.startswith("SQLITE_CANTOPEN") and lacks_inodes(Path(path))):
+        return DatabaseFull(f"the disk of {path} is full; {to_free(Path(path))}, nothing acknowledged was lost")
+    kind = DatabaseLost if name.startswith(("SQLITE_IOERR", *_DAMAGED)) else DatabaseError
+    for beginnings, meaning in _MEANINGS:
+        if name.startswith(tuple(beginnings.split())):
+            return kind(f"the database {path} ({name}: {error}) {meaning}")
     return DatabaseError(f"database {path}: {error}")
