@@ -7,8 +7,10 @@ the operating system's message.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import itertools
+import logging
 import os
 import secrets
 import shutil
@@ -28,6 +30,10 @@ SECRET_BYTES_MAX = 4096
 _PRIVATE_FILE, _PRIVATE_FOLDER = 0o600, 0o700
 LARGE_FILES = Path("/var/tmp")  # where /tmp may lie in memory  # noqa: S108 - files there are removed or have no name
 _BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+_CANNOT_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP})
+_unsynced = set[int]()  # devices of which the log says that their folders cannot be synced
+
+log = logging.getLogger(__name__)
 
 
 class LocalFs:
@@ -123,11 +129,18 @@ class LocalFs:
             os.close(handle)
 
     def sync_folder(self, path: Path) -> None:
+        """Sync a folder's names. Where the file system cannot do that (some network shares), log it once."""
         if os.name == "nt":  # Windows has no such thing; its renames are journalled
             return
         handle = os.open(path, os.O_RDONLY)
         try:
             os.fsync(handle)
+        except OSError as error:
+            if error.errno not in _CANNOT_SYNC:
+                raise
+            if (device := os.fstat(handle).st_dev) not in _unsynced:
+                _unsynced.add(device)
+                log.warning("the file system of %s cannot sync folders: a power cut there may lose new files", path)
         finally:
             os.close(handle)
 

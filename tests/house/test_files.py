@@ -88,6 +88,24 @@ def test_a_file_system_without_inodes_has_no_room_and_says_why(tmp_path: Path, m
     assert free_bytes(place) > 0
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows syncs no folder")
+def test_a_file_system_that_cannot_sync_folders_is_named_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    why = [errno.EINVAL, errno.EINVAL, errno.EIO]
+
+    def refused(_: int) -> None:
+        raise OSError(why.pop(0), "as it says")
+
+    monkeypatch.setattr(os, "fsync", refused)
+    monkeypatch.setattr("training.files._unsynced", set())
+    LocalFs().sync_folder(tmp_path)
+    LocalFs().sync_folder(tmp_path)
+    assert caplog.text.count(f"the file system of {tmp_path} cannot sync folders") == 1
+    with pytest.raises(OSError, match="as it says"):
+        LocalFs().sync_folder(tmp_path)
+
+
 def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
