@@ -50,8 +50,10 @@ class LocalFs:
         self._sleep, self._mode = sleep, mode
 
     def mkdir(self, path: Path) -> None:
-        """Make a folder and its parents; no error if it exists."""
-        path.mkdir(mode=_PRIVATE_FOLDER, parents=True, exist_ok=True)
+        """Make a folder and its parents, all of them private; no error if it exists."""
+        if not path.parent.exists():  # `parents=True` would leave these to the umask
+            self.mkdir(path.parent)
+        path.mkdir(mode=_PRIVATE_FOLDER, exist_ok=True)
 
     def create(self, path: Path) -> int:
         """Make a file with the permissions given to ``__init__`` and open it for writing; FileExistsError if a file has
@@ -177,6 +179,12 @@ Fs = LocalFs  # the file system as the store uses it; a test hands it a class of
 def free_bytes(path: Path) -> int:
     """Return the free bytes on the disk where ``path`` is, or will be."""
     return LocalFs().free_bytes(_existing(path))
+
+
+def keep_others_out() -> None:
+    """Let other users change no file that this process makes, if its umask permits them to change every file."""
+    before = os.umask(0o022)
+    os.umask(before if before & 0o002 else before | 0o022)
 
 
 def lacks_inodes(path: Path) -> bool:

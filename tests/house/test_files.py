@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from training.files import INODES_KEPT, LocalFs, free_bytes, remove_tree, settle, to_free, write_whole
+from training.files import INODES_KEPT, LocalFs, free_bytes, keep_others_out, remove_tree, settle, to_free, write_whole
 
 
 @pytest.fixture
@@ -104,6 +104,20 @@ def test_a_file_system_that_cannot_sync_folders_is_named_once(
     assert caplog.text.count(f"the file system of {tmp_path} cannot sync folders") == 1
     with pytest.raises(OSError, match="as it says"):
         LocalFs().sync_folder(tmp_path)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="permissions of POSIX")
+@pytest.mark.parametrize(("umask", "narrowed"), [(0, 0o022), (0o020, 0o022), (0o002, 0o002), (0o077, 0o077)])
+def test_no_umask_lets_others_write(tmp_path: Path, umask: int, narrowed: int) -> None:
+    before = os.umask(umask)
+    try:
+        LocalFs().mkdir(tmp_path / "models" / "gbt_oracle")
+        keep_others_out()
+    finally:
+        found = os.umask(before)
+    made = [tmp_path / "models", tmp_path / "models" / "gbt_oracle"]
+    assert [each.stat().st_mode & 0o077 for each in made] == [0, 0]
+    assert found == narrowed
 
 
 def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from starlette.exceptions import HTTPException
 
 from training import logs
 from training.clock import SystemClock
+from training.files import keep_others_out
 from training.fleet.capability.describe import ProcessDescriber
 from training.fleet.database.sqlite import SqliteDatabase, named_in
 from training.fleet.database.writer import Database, DatabaseError, DatabaseLost, Writer
@@ -310,6 +311,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     replace_unprintable()
     args = _parser().parse_args(argv)
     logs.configure(args.log_level)
+    keep_others_out()
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     _raise_file_limit()
     try:

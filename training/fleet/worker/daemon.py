@@ -24,6 +24,7 @@ from pathlib import Path
 from training import logs
 from training.checkout import ROOT
 from training.clock import Clock, SystemClock
+from training.files import keep_others_out
 from training.fleet.capability.owner import Observer as OwnerObserver
 from training.fleet.client.address import Address
 from training.fleet.client.client import ClientError, FleetClient, Unavailable, Unreachable
@@ -420,6 +421,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     ignore_strays()
     args = parser().parse_args(argv)
     logs.configure(args.log_level)
+    keep_others_out()
     show_devices(args.cuda_devices, os.environ)
     try:
         options = options_of(args)
