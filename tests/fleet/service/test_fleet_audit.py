@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import sqlite3
 from contextlib import closing
 from pathlib import Path
 
@@ -150,7 +151,23 @@ def test_the_command_says_where_the_record_was_touched(tmp_path):
         receiver.writer.submit(lambda: receiver.queue.db.connection.execute("DELETE FROM audit WHERE seq = 2")).result()
         code, _, err = said(receiver, "audit")
     assert code == 1
-    assert "row 3 does not follow" in err
+    assert "row 3 of 4 is missing or does not follow" in err
+
+
+@pytest.mark.parametrize("left", [0, 2])
+def test_rows_cut_off_the_end_are_missed(tmp_path, left):
+    with running(tmp_path) as receiver:
+        receiver.judged = False
+        for _ in range(2):
+            receiver.client().cancel("gbt-realistic")
+            receiver.client().requeue("gbt-realistic")
+        with closing(sqlite3.connect(tmp_path / "jobs.db")) as another, another:
+            another.execute("DELETE FROM audit WHERE seq > ?", (left,))
+        code, _, err = said(receiver, "audit")
+        assert code == 1
+        assert f"row {left + 1} of 4 is missing" in err
+        receiver.client().cancel("gbt-realistic")
+        assert f"row {left + 2} of 5 is missing" in said(receiver, "audit")[2], "whatever follows"
 
 
 def test_a_page_has_no_more_rows_than_were_asked_for(tmp_path, monkeypatch):

@@ -24,15 +24,17 @@ def audit(
     last: Annotated[int, typer.Option(help="Show this many rows; all are checked.", min=1)] = 50,
 ) -> int:
     """List who did what: cancel, requeue, release, reload, data sets, joins, tokens. Exit 1 if the record is broken."""
-    rows = _everything(context.client())
+    rows, written = _everything(context.client())
     broken = first_broken(msgspec.convert(rows, list[AuditEntry]))
+    if broken is None and len(rows) < written:
+        broken = len(rows) + 1
     head = rows[-1]["digest"] if rows else None
     answer = {"entries": rows, "head": head, "first_broken": broken}
     context.show(answer, lambda _: _table(rows[-last:]) if rows else "no entries yet")
     if broken is not None:
         context.complain(
-            f"row {broken} does not follow from the one before: the record was changed there or "
-            "lacks rows; compare with a backup of the database"
+            f"row {broken} of {written} is missing or does not follow from the one before: the record was changed "
+            "there or lacks rows; compare with a backup of the database"
         )
         return REFUSED
     if head is not None and not context.as_json:
@@ -40,14 +42,15 @@ def audit(
     return DONE
 
 
-def _everything(client: FleetClient) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
+def _everything(client: FleetClient) -> tuple[list[dict[str, Any]], int]:
+    """Return the rows, and how many were written."""
+    rows, written = list[dict[str, Any]](), 0
     after: int | None = 0
     while after is not None:
         page = client.call("audit", after=after)
         rows += page["entries"]
-        after = page["next_after"]
-    return rows
+        after, written = page["next_after"], page["written"]
+    return rows, written
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:

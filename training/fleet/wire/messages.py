@@ -254,6 +254,7 @@ class AuditReply(Wire):
     """``GET /v1/audit``: a page of the audit's rows, oldest first; ``next_after`` is the parameter for the next
     page."""
 
+    written: int  # rows in all; the record lacks its end if it holds fewer
     entries: list[AuditEntry]
     next_after: int | None
     now: float

@@ -772,6 +772,9 @@ SELECT seq, digest FROM audit ORDER BY seq DESC LIMIT 1
 INSERT INTO audit (seq, at, who, act, subject, before, after, digest)
 VALUES (:seq, :at, :who, :act, :subject, :before, :after, :digest)
 
+-- name: audit_written — how many acts were recorded, whatever became of their rows
+SELECT n FROM seals WHERE tbl = 'audit'
+
 -- name: audit_page — acts from a row on
 SELECT * FROM audit WHERE seq > :after ORDER BY seq LIMIT :limit
 

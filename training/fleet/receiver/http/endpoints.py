@@ -348,9 +348,12 @@ async def reload(context: ReceiverContext, request: Request) -> Answer:
 async def audit(context: ReceiverContext, request: Request) -> Answer:
     """List the rows of the audit, oldest first, page by page."""
     after, limit = query_number(request, "after", 0), query_number(request, "limit", PAGE_MAX)
-    entries = await context.look(lambda: page(context.reader, after, limit))
+    # In this order: a row that is added meanwhile is not missed.
+    written, entries = await context.look(
+        lambda: (context.reader.number("audit_written"), page(context.reader, after, limit))
+    )
     more = entries[-1].seq if entries and len(entries) >= min(limit, PAGE_MAX) else None
-    return AuditReply(entries=entries, next_after=more, now=context.clock.now())
+    return AuditReply(written=written, entries=entries, next_after=more, now=context.clock.now())
 
 
 # -- around every endpoint --------------------------------------------------------------------------------------
