@@ -174,8 +174,19 @@ def test_it_tries_again_while_that_can_help():
 
 
 def test_retry_after_is_honoured():
-    later = problem(constants.ProblemType.DISK_FULL, **{"retry-after": "30"})
+    later = problem(constants.ProblemType.UNAVAILABLE, **{"retry-after": "30"})
     client, slept = client_of(Script(later, ok(WELL)))
+    client.health()
+    assert slept == [30.5]
+
+
+def test_a_person_is_told_of_a_full_disk_at_once_and_a_worker_waits_for_room():
+    full = problem(constants.ProblemType.DISK_FULL, **{"retry-after": "30"})
+    client, slept = client_of(Script(full, full, ok(WELL)))
+    with pytest.raises(Unavailable):
+        client.health()
+    assert not slept
+    client._caller.tries = None
     client.health()
     assert slept == [30.5]
 

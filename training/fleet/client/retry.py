@@ -14,6 +14,7 @@ from training import strict_json
 from training.fleet.client import strangers
 from training.fleet.client.answers import Stranger, Unavailable, Unreachable, backoff_s, decoded, problem
 from training.fleet.client.transport import Body, Response, Sink, Transport, TransportError
+from training.fleet.wire.constants import ProblemType
 from training.fleet.wire.worker_routes import WORKERS, Route
 
 T = TypeVar("T")
@@ -74,7 +75,8 @@ class Caller:
 
     def again(self, call: Callable[[], T], tries: int | None, advanced: Callable[[], bool] = lambda: False) -> T:
         """Repeat the call, after a pause, until it succeeds, is refused permanently, or fails ``tries`` times. After a
-        failure for which ``advanced`` is true, the count begins again."""
+        failure for which ``advanced`` is true, the count begins again. With a bound, a full disk is reported at once,
+        because only a person makes room."""
         most = self.tries if tries is None else tries
         failures = 0
         while True:
@@ -82,7 +84,8 @@ class Caller:
                 return call()
             except (Unreachable, Unavailable) as error:
                 failures = 1 if advanced() else failures + 1
-                if most is not None and failures >= most:
+                full = getattr(error, "problem_type", None) == ProblemType.DISK_FULL
+                if most is not None and (failures >= most or full):
                     raise
                 least = getattr(error, "retry_after_s", None) or 0.0
             self.sleep(backoff_s(failures, self.chance(), least_s=least))
