@@ -110,5 +110,6 @@ def some(names: Sequence[object], most: int = 3, in_all: int = 0) -> str:
 
 
 def counted(count: int, things: str) -> str:
-    """Return a count with its noun, as ``1 job`` or ``2 jobs``; ``things`` is the plural."""
-    return f"{count} {things[:-1] if count == 1 else things}"
+    """Return a count with its noun, as ``1 job`` or ``2 files of output``; ``things`` is the plural."""
+    noun, of, rest = things.partition(" of ")
+    return f"{count} {noun[:-1] if count == 1 else noun}{of}{rest}"

@@ -37,7 +37,7 @@ from training.fleet.wire import bundles
 from training.fleet.wire.views import HealthReply, JobDetail, JobsReply, JobView
 from training.fleet.wire.words import called, duration, typed
 from training.fleet.worker.bundle import pack
-from training.printable import json_text, one_line, printable, printable_lines
+from training.printable import counted, json_text, one_line, printable, printable_lines
 
 NOW = 1_700_000_000.0
 IDS = [hashlib.sha256(bytes([n])).hexdigest() for n in range(9)]
@@ -1251,6 +1251,11 @@ def test_hostile_text_is_neutral_wherever_it_is_shown(text):
         receiver.answers["GET", "/v1/job/x"] = {"status_code": 404, "type": kind, "detail": text}
         assert run("show", "x") == 1
         assert dangerous(run.err) == []
+
+
+def test_one_of_several_things_loses_the_s_of_its_noun():
+    assert [counted(number, "data sets") for number in (1, 2)] == ["1 data set", "2 data sets"]
+    assert [counted(number, "files of output") for number in (1, 2)] == ["1 file of output", "2 files of output"]
 
 
 @given(st.text())

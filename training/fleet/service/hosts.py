@@ -66,7 +66,7 @@ class Plan:
         found = {}
         for each, (called, jobs) in sorted(self.dataset_jobs.items()):
             if here is not None and each not in here:
-                held = counted(jobs, "jobs of the plan") if jobs > 1 else "1 job of the plan"
+                held = counted(jobs, "jobs of the plan")
                 found[called] = (
                     f"it is not here ({each[:12]}): push it; {held} must wait"
                     if each in self.datasets
