@@ -7,9 +7,10 @@ import json
 from collections import Counter
 from typing import Any, NamedTuple
 
+from simulation.grant_checkers import LifeSigns, known_capabilities, misfit
 from simulation.host import report_of
 from simulation.steps import Call
-from simulation.witness import Checker, Facts, Live, Observation
+from simulation.witness import Checker, Event, Facts, Live, Observation
 from training.fleet.client.transport import Response
 from training.fleet.store.artifacts import Artifact
 from training.fleet.wire.attempts import HeartbeatReply
@@ -246,47 +247,85 @@ class CompletedForGood(Checker):
 
 
 class BudgetsHold(Checker):
-    """The counters are what the history says, no budget is exceeded, and nobody fails before one is used up."""
+    """The counters are what the history says, no budget is exceeded, and nobody fails before one is used up. What one
+    host alone says or uses up fails a job only when no other that fits was heard for long, or none took it in time;
+    meanwhile that host does not get it."""
+
+    def prepare(self) -> None:
+        self._signs, self._stepped = LifeSigns(), False
+
+    def stepped(self, seconds: float) -> None:
+        self._stepped = True
+
+    def restarted(self) -> None:
+        self._signs = LifeSigns()  # it knows of no heartbeat before
+
+    def lost(self, seen: Observation) -> None:
+        self._signs.see(seen)
 
     def see(self, seen: Observation) -> None:
-        for job_id in {event.job_id: None for event in seen.events}:
-            self._job(self.witness.now.jobs[job_id])
+        self._signs.see(seen)
+        for event in seen.events:
+            before = seen.before.jobs.get(event.job_id)
+            if event.transition == "claim" and before is not None and before.status == "pending" and before.ended_by:
+                self.demand(before.avoid_host != event.host, f"{event.host} got what it would have failed")
+                self.world.tally["jobs that a second host tried"] += 1
+        for event in {event.job_id: event for event in seen.events}.values():
+            self._job(self.witness.now.jobs[event.job_id], seen, event)
 
-    def _job(self, job: Facts) -> None:
+    def _job(self, job: Facts, seen: Observation, event: Event) -> None:
         ends = self.witness.rows(
-            "SELECT host, end_reason, exit_code, lived_s, pardoned FROM attempts "
+            "SELECT host, end_reason, exit_code, lived_s, pardoned, ended_at FROM attempts "
             "WHERE job_id = ? AND generation = ? ORDER BY attempt",
             job.job_id,
             job.generation,
         )
         grants, refused, refusing = len(ends), False, set[str]()
-        for host, reason, code, lived_s, pardoned in ends:
+        for host, reason, code, lived_s, pardoned, _ in ends:
             if reason == "trainer_failed" and code in (2, 65):
                 refused = not pardoned
                 refusing.add(host)
             elif (lived_s or 0.0) >= self.policy.odd_death_s:
                 refused = False  # it can be trained
-        reasons = Counter(reason for _, reason, _, _, pardoned in ends if not pardoned)
-        failures = reasons["trainer_failed"]
-        losses = reasons["host_lost"] + reasons["upload_failed"] + reasons["spawn_failed"]
-        name = job.job_id[:8]
+        counting = [(host, reason) for host, reason, _, _, pardoned, _ in ends if not pardoned]
+        failed = [host for host, reason in counting if reason == "trainer_failed"]
+        lost = [host for host, reason in counting if reason in ("host_lost", "upload_failed", "spawn_failed")]
+        name, policy = job.job_id[:8], self.policy
         self.demand(job.grants == grants, f"{name} counts {job.grants} grants, had {grants}")
-        self.demand(job.trainer_failures == failures, f"{name}: {job.trainer_failures} of {failures}")
-        self.demand(job.host_losses == losses, f"{name} counts {job.host_losses} losses, had {losses}")
-        policy = self.policy
-        spent = (
-            failures >= policy.max_attempts
-            or losses >= policy.max_host_losses
-            or grants >= policy.max_grants
-            or refused
+        self.demand(job.trainer_failures == len(failed), f"{name}: {job.trainer_failures} of {failed}")
+        self.demand(job.host_losses == len(lost), f"{name} counts {job.host_losses} losses, had {lost}")
+        reached = (
+            (refused, refusing),
+            (len(failed) >= policy.max_attempts, {*failed}),
+            (len(lost) >= policy.max_host_losses, {*lost}),
+            (grants >= policy.max_grants, {host for host, *_ in ends}),
         )
+        spent = [hosts for is_reached, hosts in reached if is_reached]
+        alone = all(len(hosts) == 1 for hosts in spent)
         if job.status == "failed":
             hopeless = (job.ended_by or "").startswith(("suspect_job", "out_of_memory"))
-            self.demand(spent or hopeless, f"{name} failed before a budget was used up")
+            self.demand(bool(spent) or hopeless, f"{name} failed before a budget was used up")
             self.demand(job.ended_by is not None, f"{name} failed and nothing says of what")
+            if event.transition == "exhaust" and alone and not hopeless:
+                asked_s = self.witness.receiver.clock.now() - max(ended_at for *_, ended_at in ends)
+                late = event.source == "pending" and refused
+                others = [] if late else self._others(job, spent[0], seen)
+                enough = not late or self._stepped or asked_s >= policy.second_opinion_s - 1.0
+                self.demand(enough and not others, f"{name}: {job.ended_by}, by {spent}, not {others}, {asked_s:.0f} s")
         if job.status == "pending":
-            self.demand(bool(job.ended_by) == spent, f"{name} waits: {job.ended_by}, though it is over: {spent}")
-            self.demand(not refused or len(refusing) == 1, f"{name} waits though {refusing} refused it")
+            self.demand(bool(job.ended_by) == bool(spent), f"{name} waits: {job.ended_by}, though {spent}")
+            self.demand(alone, f"{name} waits though {spent} had it")
+
+    def _others(self, job: Facts, hosts: set[str], seen: Observation) -> list[str]:
+        """Return the hosts that may try a job, and that the receiver knows to be there."""
+        trains = {live.host for live in seen.before.live.values()}
+        out = hosts | seen.before.out.keys() | seen.after.out.keys()
+        heard = {host for host, at in self._signs.heard.items() if seen.at - at < self.policy.second_opinion_s / 2}
+        return [
+            host
+            for host, capability in known_capabilities(self.witness).items()
+            if host in (heard | trains) - out and misfit(job.wants(), host, capability, self.declared(host)) is None
+        ]
 
 
 class CancelHolds(Checker):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import Any
 
@@ -226,6 +227,14 @@ def training(witness: Witness, host: str) -> int:
 def has_cuda(spec: dict[str, Any], capability: dict[str, Any]) -> bool:
     vram = max((d["vram_free_gib"] for d in capability.get("cuda_devices", [])), default=0.0)
     return bool(capability.get("cuda_available")) and vram >= spec.get("min_vram_gib", 0.0)
+
+
+def known_capabilities(witness: Witness) -> dict[str, dict[str, Any]]:
+    """Return what each known host has, with all its memory free."""
+    rows = witness.rows("SELECT host, capability FROM hosts")
+    found = {host: at_best(json.loads(capability)) for host, capability in rows}
+    # One whose first claim was undone by a full disk has no row yet, and is known all the same.
+    return {known.name: at_best(known.capability) for known in witness.receiver.service.known_hosts()} | found
 
 
 def misfit(spec: dict[str, Any], host: str, capability: dict[str, Any], declared: dict[str, Any]) -> str | None:

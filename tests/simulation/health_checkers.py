@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from simulation.faults import Fault
-from simulation.grant_checkers import LifeSigns, misfit, offered
+from simulation.grant_checkers import known_capabilities, misfit, offered
 from simulation.illness import has
 from simulation.memory import at_best
-from simulation.witness import Checker, Event, Observation, Witness
+from simulation.witness import Checker, Event, Observation
 from training.fleet.worker.state import events as t
 
 if TYPE_CHECKING:
@@ -37,8 +35,6 @@ class SickHostsAreTakenOut(Checker):
     def prepare(self) -> None:
         self._row: dict[str, list[Death]] = {}  # by host
         self._kept: dict[str, list[Death]] = {}  # of hosts that are taken out
-        self._granted: dict[str, float] = {}  # claim → when
-        self._steps = 0
         self._believed: set[tuple[str, int]] = set()  # jobs and generations that were pardoned
         self._pardoned: set[str] = set()
 
@@ -47,7 +43,6 @@ class SickHostsAreTakenOut(Checker):
             return
         for event in seen.events:
             if event.transition == "claim":
-                self._granted[seen.after.jobs[event.job_id].claim_id or ""] = seen.at
                 self.demand(event.host not in seen.after.out, f"{event.host} was given work although it is taken out")
         if any(event.transition in ("complete", "adopt") for event in seen.events):
             self._row.pop(seen.call.message.host_id, None)
@@ -57,9 +52,6 @@ class SickHostsAreTakenOut(Checker):
             self._asked(seen)
         for host in seen.before.out.keys() - seen.after.out.keys():
             self._kept.pop(host, None)
-
-    def stepped(self, seconds: float) -> None:
-        self._steps += 1
 
     def _asked(self, seen: Observation) -> None:
         host, well = seen.call.message.host_id, seen.call.message.capability.get("healthy", True)
@@ -85,7 +77,7 @@ class SickHostsAreTakenOut(Checker):
             if seen.after.out.get(host) == "deaths":
                 self._kept[host] = self._row.pop(host)
             return
-        lived_s = self._lived_s(death.claim, message, seen.at)
+        ((lived_s,),) = self.witness.rows("SELECT coalesce(lived_s, 0.0) FROM attempts WHERE claim_id = ?", death.claim)
         failed = message.reason == "trainer_failed" and message.out_of_memory is None and not refused
         odd = failed or message.reason == "spawn_failed"
         if not waits and (not odd or lived_s >= self.policy.odd_death_s):
@@ -126,14 +118,6 @@ class SickHostsAreTakenOut(Checker):
             self._pardoned.add(claim)
             self._believed.add((job_id, generation))
 
-    def _lived_s(self, claim: str, message: Any, at: float) -> float:
-        """Return how long the receiver takes a trainer to have run: no longer than it said, nor than it had the job."""
-        ((lived_s,),) = self.witness.rows("SELECT lived_s FROM attempts WHERE claim_id = ?", claim)
-        said_s = (message.record or {}).get("train_s", 0.0)  # without, it could not be started
-        most_s = min(said_s, at - self._granted.get(claim, 0.0) + 1.0)
-        self.demand(self._steps > 0 or not isinstance(said_s, float) or lived_s <= most_s, f"{claim[:8]} ran {lived_s}")
-        return float(lived_s or 0.0)
-
     def _agreed(self, seen: Observation, death: Death) -> None:
         """Demand that what two hosts said of a job speaks against neither."""
         asking = "SELECT host FROM attempts WHERE job_id = ? AND generation = ? AND end_reason = 'trainer_failed' "
@@ -167,67 +151,6 @@ class SickHostsAreTakenOut(Checker):
         found = {row[0] for row in self.witness.rows(asking)}  # of the others: see CopiesAreTold
         self.demand(found <= self._pardoned, "an attempt was pardoned that its job has to pay for")
         self.demand(self._pardoned <= found, "a job pays for what a sick host did")
-
-
-class OneHostAloneFailsNothing(Checker):
-    """What one host alone says or uses up fails a job only when no other that fits was heard for long, or none took the
-    job in time; meanwhile that host does not get it."""
-
-    def prepare(self) -> None:
-        self._signs = LifeSigns()
-        self._steps = 0
-
-    def stepped(self, seconds: float) -> None:
-        self._steps += 1
-
-    def lost(self, seen: Observation) -> None:
-        self._signs.see(seen)
-
-    def see(self, seen: Observation) -> None:
-        self._signs.see(seen)
-        for event in seen.events:
-            if event.transition == "claim" and (before := seen.before.jobs[event.job_id]).ended_by:
-                self.demand(before.avoid_host != event.host or before.status != "pending", f"{event.host} got it again")
-                self.world.tally["jobs that a second host tried"] += 1
-            elif event.transition == "exhaust":
-                self._failed(seen, event)
-
-    def _failed(self, seen: Observation, event: Event) -> None:
-        job = seen.after.jobs[event.job_id]
-        ended_by = job.ended_by or ""
-        if job.status != "failed":
-            return  # it was given back in the same call
-        ends = self.witness.rows(
-            "SELECT host, end_reason, exit_code, pardoned, ended_at FROM attempts WHERE job_id = ? AND generation = ?",
-            job.job_id,
-            job.generation,
-        )
-        if ended_by.startswith("trainer: exit"):
-            hosts = {host for host, reason, code, _, _ in ends if reason == "trainer_failed" and code in (2, 65)}
-        elif ended_by.startswith("trainer: failed"):
-            hosts = {host for host, reason, _, pardoned, _ in ends if reason == "trainer_failed" and not pardoned}
-        elif ended_by.startswith("infrastructure"):
-            hosts = {host for host, *_ in ends}
-        else:
-            return
-        if len(hosts) > 1:
-            return
-        if event.source == "pending" and ended_by.startswith("trainer: exit"):
-            asked_s = self.witness.receiver.clock.now() - max(ended_at for *_, ended_at in ends)
-            enough = asked_s >= self.policy.second_opinion_s - 1.0 or self._steps
-            self.demand(bool(enough), f"{event.job_id[:8]} was failed after others were asked for {asked_s:.0f} s")
-            self.world.tally["jobs that no second host tried"] += 1
-            return
-        others = [
-            host
-            for host, capability in known_capabilities(self.witness).items()
-            if host not in hosts | seen.before.out.keys() | seen.after.out.keys()
-            and seen.at - self._signs.heard.get(host, -math.inf) < self.policy.second_opinion_s / 2
-            and misfit(job.wants(), host, capability, self.declared(host)) is None
-        ]
-        self.demand(
-            not others, f"{event.job_id[:8]} was failed by {hosts} alone, and {others} might try it: {ended_by}"
-        )
 
 
 class SuspectsAreTrue(Checker):
@@ -307,12 +230,3 @@ class MoreMemoryOrNone(Checker):
             known = [name for name in larger if name in self._heard]
             self.demand(not known, f"{known} have more memory, and the job was failed")
         self.demand(bool(larger) or after.status == "failed", "nobody has more, and the job waits")
-
-
-def known_capabilities(witness: Witness) -> dict[str, dict[str, Any]]:
-    """Return what each known host has, with all its memory free."""
-    found = {
-        host: at_best(json.loads(capability)) for host, capability in witness.rows("SELECT host, capability FROM hosts")
-    }
-    # One whose first claim was undone by a full disk has no row yet, and is known all the same.
-    return {known.name: at_best(known.capability) for known in witness.receiver.service.known_hosts()} | found

@@ -74,7 +74,7 @@ PROMISES: tuple[type[Checker], ...] = (
     c.AcknowledgedIsDurable, s.LeasesAreTrue, c.ProgressNeverBack, g.OneInstallation, CopiesAreTold, OnlyTheWorseGo,
     w.OneTrainerAtATime, w.NoMoreThanSlots, w.CompanyIsNoWant, r.StartsInRoom, w.ToldToStop, w.LeavesInTime,
     w.FinishedIsDelivered, w.AsksTheSameAgain, w.OnlyTheGranterIsBelieved, w.LogsAreWhole, w.HungTrainersAreStopped,
-    h.SickHostsAreTakenOut, h.OneHostAloneFailsNothing, h.SuspectsAreTrue, h.MoreMemoryOrNone, NobodyElsesFolder,
+    h.SickHostsAreTakenOut, h.SuspectsAreTrue, h.MoreMemoryOrNone, NobodyElsesFolder,
     o.RestingGetsNothing, o.OwnersComeFirst, o.PausedCountsForNobody, o.NoInhibitorIsLeft, o.WokenForAReason,
     a.OneFetchAtATime, a.DataInUseStays,
 )  # fmt: skip

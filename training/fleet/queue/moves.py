@@ -155,11 +155,9 @@ class JobMoves(QueuePart):
         host used up fails no job while another host is there."""
         now = self._clock.now()
         for job in map(job_of, self._db.all("opinions_due", now=now)):
-            host, ended_by = job.avoid_host or "", job.ended_by or ""
-            if not ended_by.startswith(rules.REFUSAL) and self._others(job.job_id)(host):
-                self._db.run("ask_longer", job_id=job.job_id, until=now + self._policy.stale_after_s)
-            else:
-                self._db.run("give_up_job", job_id=job.job_id, ended_by=ended_by, now=now)
+            host, said = job.avoid_host or "", job.ended_by or ""
+            if said.startswith(rules.REFUSAL) or not self._others(job.job_id)(host):
+                self._db.run("give_up_job", job_id=job.job_id, ended_by=said, now=now)
                 self._events.moved("exhaust", job.job_id, job.status, JobStatus.FAILED, detail=f"only {host} tried it")
 
     def _lived_s(self, job: Job, *, until_heard: bool) -> float | None:

@@ -47,13 +47,14 @@ class Quarantines(QueuePart):
     def assess(self, attempt: Attempt) -> None:
         """Judge what the end of an attempt shows about its host; quarantine the host if too many attempts died
         there."""
-        waits = attempt.refused and known_job(self._db, attempt.job_id).status is JobStatus.PENDING
+        refused = known_job(self._db, attempt.job_id) if attempt.refused else None
+        waits = refused is not None and refused.status is JobStatus.PENDING
         weight = health.assess(attempt, self._policy, waits=waits)
         out = quarantines(self._db).get(attempt.host)
         if weight is Weight.WELL and (out is None or out.cause is Cause.SELF_TEST):
             self._db.run("forget_deaths", host=attempt.host)
-        if attempt.refused and not waits:
-            self._agreed(attempt)
+        if refused is not None and not waits:
+            self._agreed(refused, attempt.host)
         if weight is not Weight.AGAINST:
             return
         if out is not None:  # it held this one before
@@ -66,18 +67,18 @@ class Quarantines(QueuePart):
             self.put(attempt.host, Cause.DEATHS, reason)
             self._refund(claims)
 
-    def _agreed(self, attempt: Attempt) -> None:
-        """Take back what the refusals of a job speak against its hosts, because two of them refused it; release a host
-        that is in quarantine only for that."""
-        alike = [each for each in self._attempts.of_job(attempt.job_id) if each.refused]
-        hosts = {each.host for each in alike if each.generation == attempt.generation}
+    def _agreed(self, job: Job, by: str) -> None:
+        """Take back what the refusals of a job speak against its hosts, if two of them refused it; release a host that
+        is in quarantine only for that."""
+        alike = {each.attempt: each.host for each in self._attempts.of_generation(job) if each.refused}
+        hosts = {*alike.values()}
         if len(hosts) < 2:
             return
-        self._db.run("forget_refusals", job_id=attempt.job_id, attempts=json.dumps([each.attempt for each in alike]))
+        self._db.run("forget_refusals", job_id=job.job_id, attempts=json.dumps([*alike]))
         for host, held in quarantines(self._db).items():
             left = [replace(each, pardoned_before=False) for each in self._deaths(host)[0]]
             if host in hosts and held.cause is Cause.DEATHS and health.sick(left, self._policy) is None:
-                self.release(host, f"{attempt.host}, which refused the same job")
+                self.release(host, f"{by}, which refused the same job")
 
     def put(self, host: str, cause: Cause, reason: str) -> Quarantine:
         """Quarantine this host and return the quarantine; the host gets no jobs from now on."""
@@ -162,8 +163,9 @@ class Quarantines(QueuePart):
         attempt = self._attempts.by_claim(claim_id)
         assert attempt is not None
         job = known_job(self._db, attempt.job_id)
-        attempts = [each for each in self._attempts.of_job(job.job_id) if each.generation == job.generation]
-        why = health.suspect_job(attempts, last_seen, self._clock.now(), self._policy, self._had_company)
+        why = health.suspect_job(
+            self._attempts.of_generation(job), last_seen, self._clock.now(), self._policy, self._had_company
+        )
         if why is not None and job.status is JobStatus.PENDING:
             self._db.run("give_up_job", job_id=job.job_id, ended_by=why, now=self._clock.now())
             self._events.moved("exhaust", job.job_id, job.status, JobStatus.FAILED, detail="suspect_job")

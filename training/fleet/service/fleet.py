@@ -13,6 +13,7 @@ from typing import Any
 from training.fleet.database.writer import Database
 from training.fleet.queue.durations import Learned
 from training.fleet.queue.jobs import JobQueue
+from training.fleet.queue.rows import jobs_by_host
 from training.fleet.queue.unavailable import orders, quarantines
 from training.fleet.scheduling import booking
 from training.fleet.scheduling import policy as rules
@@ -92,8 +93,8 @@ class FleetState:
         """Return the hosts that may try a job before the word of ``host`` alone fails it: those that it fits and that
         were seen within ``second_opinion_s``, without quarantined ones."""
         since, out = self._seen_within(self.policy.second_opinion_s), {host, *quarantines(db)}
-        waiting = self.host_registry.waiting_hosts()
-        there = [each for each in self.known_hosts() if each.last_seen >= since or each.name in waiting]
+        busy = {*self.host_registry.waiting_hosts(), *jobs_by_host(db)}  # a restart forgets when these were heard last
+        there = [each for each in self.known_hosts() if each.last_seen >= since or each.name in busy]
         return [
             each.name
             for each in there

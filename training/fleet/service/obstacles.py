@@ -191,7 +191,7 @@ def _held_back(job: Job, host: Host, fleet: rules.Fleet, policy: rules.Policy, n
     left = job.claimable_at + held.seconds - now
     unheard = job.ended_by is not None and job.avoid_host == host.name
     if job.avoid_until is not None and (unheard or rules.must_avoid(needs, job.avoid_host or "", host, fleet)):
-        away = job.avoid_until - now
+        away = max(0.0, job.avoid_until - now)
         if unheard or away > max(left, 0):
             return away, f"the job failed here, another host goes first for {away:.0f} s more"
     if left > 0:

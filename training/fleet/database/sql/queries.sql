@@ -67,9 +67,6 @@ WHERE status = 'pending' AND avoid_host <> '' AND avoid_until <= :now AND ended_
 SELECT * FROM jobs
 WHERE status = 'pending' AND avoid_host <> '' AND avoid_until <= :now AND ended_by IS NOT NULL ORDER BY seq
 
--- name: ask_longer — other hosts are asked further
-UPDATE jobs SET avoid_until = :until WHERE job_id = :job_id AND status = 'pending'
-
 -- name: job — one job with all its columns
 SELECT * FROM jobs WHERE job_id = :job_id
 
