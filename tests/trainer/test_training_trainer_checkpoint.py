@@ -256,6 +256,8 @@ def test_a_torn_state_counts_as_none(tmp_path, cut):
     kept.save()
     path.write_bytes(path.read_bytes()[:cut])
     assert kept_in(path).load() is None
+    path.write_bytes(b'{"facts": {"cpu": ' + b"[" * 99_999 + b"\n")
+    assert kept_in(path).load() is kept_in(path).stranger() is None
 
 
 def test_a_state_is_renewed_every_minute(tmp_path):

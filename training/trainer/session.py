@@ -116,10 +116,8 @@ def train(
     except Interrupted:
         keeper.save()
         raise
-    except (OSError, MemoryError):
-        raise
     except Exception as error:
-        if not keeper.resumed or keeper.saved or is_out_of_memory(error):
+        if not keeper.resumed or keeper.saved or isinstance(error, OSError) or is_out_of_memory(error):
             raise
         # The state may come from another machine, and be damaged there or meant to do harm: this host has not failed.
         progress.event("afresh", reason=f"the saved state cannot be used ({type(error).__name__}: {first_line(error)})")

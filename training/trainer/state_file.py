@@ -109,7 +109,7 @@ class StateFile:
         try:
             line, _, state = self._path.read_bytes().partition(b"\n")
             header = msgspec.json.decode(line, type=_Header)
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return None, b""
         return (header, state) if header.sha256 == hashlib.sha256(state).hexdigest() else (None, b"")
 
