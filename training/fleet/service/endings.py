@@ -17,7 +17,15 @@ from training.fleet.scheduling import quarantine
 from training.fleet.scheduling.job import Attempt, EndReason, Job, JobStatus
 from training.fleet.service import unconfirmed
 from training.fleet.service.fleet import Calls, FleetState
-from training.fleet.service.guards import check_id, ended, ran_out_of, refuse_another, reported_reason, trained_s
+from training.fleet.service.guards import (
+    check_id,
+    check_spec,
+    ended,
+    ran_out_of,
+    refuse_another,
+    reported_reason,
+    trained_s,
+)
 from training.fleet.service.output import keep_last_words, keep_lines
 from training.fleet.wire.attempts import (
     CompleteReply,
@@ -80,7 +88,9 @@ class Endings(Calls):
             return self._receipt_again(job, attempt, request.artifact_id)
         if not attempt.live and not rules.may_adopt(job, attempt):
             raise ended(attempt)
-        self._check_result(job, attempt, request)
+        check_spec(job.granted(attempt), request.spec_hash)
+        delivered = request.artifact_id in self._queue.attempts.artifacts_of(attempt)
+        self._fleet.check_stored(job.granted(attempt), request.artifact_id, delivered=delivered)
         keep_last_words(self._queue, attempt, request)
         settle = self._queue.accept if attempt.live else self._queue.moves.adopt
         self._queue.quarantines.assess(settle(job, attempt, request.artifact_id, request.record))
@@ -93,20 +103,6 @@ class Endings(Calls):
         if job.status is JobStatus.COMPLETED:
             self._queue.events.repeated("complete_repeat", job)
         return completed(job, artifact_id, attempt.attempt)
-
-    def _check_result(self, job: Job, attempt: Attempt, request: CompleteRequest) -> None:
-        job = job.granted(attempt)
-        if request.spec_hash is not None and request.spec_hash != spec_hash(job.spec):
-            raise Refusal(
-                ProblemType.SPEC_MISMATCH,
-                f"what was trained is not what job {job.name} asks for; fail the attempt instead",
-            )
-        delivered = request.artifact_id in self._queue.attempts.artifacts_of(attempt)
-        if not (delivered and self._fleet.store.find(request.artifact_id, model=job.model, mode=job.mode)):
-            raise Refusal(
-                ProblemType.NO_ARTIFACT,
-                f"artifact {request.artifact_id[:12]}… of job {job.name} is not in the store; upload it first",
-            )
 
     def fail(self, job_id: str, request: FailRequest) -> StatusReply:
         """End the live attempt without an artifact, for the reported reason; the policy decides if the job is tried
@@ -251,8 +247,7 @@ class Uploads(Calls):
         if strange is not None:
             return unconfirmed.keep(self._fleet, strange, request)
         job = self._waiting(job_id, request.claim_id, request.host_id)
-        if request.spec_hash != spec_hash(job.spec):
-            raise Refusal(ProblemType.SPEC_MISMATCH, f"what was trained is not what job {job.name} asks for")
+        check_spec(job, request.spec_hash)
         now, number = self._clock.now(), job.attempt + 1
         trained_under = self._queue.attempts.by_claim(request.claim_id)
         return job, Attempt(
@@ -291,11 +286,7 @@ class Uploads(Calls):
             place = (again.attempt, again.generation)
             if made is None or (made.attempt, made.generation) != place:
                 raise Refusal(ProblemType.WRONG_STATE, f"job {job.name} has changed since; deliver once more")
-            if not self._fleet.store.find(request.artifact_id, model=job.model, mode=job.mode):
-                raise Refusal(
-                    ProblemType.NO_ARTIFACT,
-                    f"artifact {request.artifact_id[:12]}… is not in the store; upload it first",
-                )
+            self._fleet.check_stored(job, request.artifact_id)
             self._queue.moves.deliver(job, made, size)
             self._queue.db.run("forget_unconfirmed", claim_id=made.claim_id)
             self._queue.attempts.keep_result(job.granted(made), made.attempt, kept)

@@ -175,6 +175,14 @@ class FleetState:
             raise Refusal(ProblemType.UNKNOWN_JOB, f"no job has the id {job_id[:80]!r}")
         return job
 
+    def check_stored(self, job: Job, artifact_id: str, *, delivered: bool = True) -> None:
+        """Raise Refusal if a job's bundle was not ``delivered``, or is not in the store."""
+        if not (delivered and self.store.find(artifact_id, model=job.model, mode=job.mode)):
+            raise Refusal(
+                ProblemType.NO_ARTIFACT,
+                f"artifact {artifact_id[:12]}… of job {job.name} is not in the store; upload it first",
+            )
+
     def claimed(
         self, job_id: str, claim_id: str | None, host_id: str | None, *, or_completed: bool = False
     ) -> tuple[Job, Attempt]:

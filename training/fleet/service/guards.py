@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from training.contract import spec_hash
 from training.fleet.manifest.reader import closest
-from training.fleet.scheduling.job import AMOUNTS, REPORTABLE, Attempt, EndReason
+from training.fleet.scheduling.job import AMOUNTS, REPORTABLE, Attempt, EndReason, Job
 from training.fleet.scheduling.quarantine import RAM, VRAM, Cause, Quarantine
 from training.fleet.wire.attempts import ClaimRequest, FailRequest
 from training.fleet.wire.constants import HOST_ID_PATTERN, ID_PATTERN, ProblemType, Refusal
@@ -225,6 +226,14 @@ def check_release(name: str, held: Quarantine | None, known: Collection[str]) ->
     if held.cause is Cause.SELF_TEST:
         raise Refusal(ProblemType.WRONG_STATE, f"host {name} is {held.sentence()}")
     return held.reason
+
+
+def check_spec(job: Job, said: str | None) -> None:
+    """Raise Refusal if the hash of the trained spec is not the job's; a hash that was not said (None) passes."""
+    if said not in (None, spec_hash(job.spec)):
+        raise Refusal(
+            ProblemType.SPEC_MISMATCH, f"what was trained is not what job {job.name} asks for; fail the attempt instead"
+        )
 
 
 def refuse_another(attempt: Attempt, artifact_id: str) -> None:

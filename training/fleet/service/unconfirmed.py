@@ -15,6 +15,7 @@ from training.contract import spec_hash
 from training.fleet.database.writer import Database, Row
 from training.fleet.scheduling.job import Job, JobStatus
 from training.fleet.service.fleet import FleetState
+from training.fleet.service.guards import check_spec
 from training.fleet.store.artifacts import Artifact
 from training.fleet.store.incoming import within_share
 from training.fleet.wire.attempts import CompleteReply, CompleteRequest, DeliverRequest
@@ -60,19 +61,13 @@ def check_wanted(fleet: FleetState, host: str, claim_id: str, sha256: str | None
 def keep(fleet: FleetState, job: Job, request: CompleteRequest | DeliverRequest) -> CompleteReply:
     """Store what completes the job by an unconfirmed bundle, which was uploaded before, and return the reply."""
     row = fleet.queue.db.one("unconfirmed", claim_id=request.claim_id)
+    check_spec(job, request.spec_hash)
     stored = row is not None and row["artifact_id"] == request.artifact_id
-    if not (stored and fleet.store.find(request.artifact_id, model=job.model, mode=job.mode)):
-        raise Refusal(
-            ProblemType.NO_ARTIFACT,
-            f"artifact {request.artifact_id[:12]}… of job {job.name} is not in the store; upload it first",
-        )
-    told = DeliverRequest.of(request, spec_hash=request.spec_hash or spec_hash(job.spec))
-    if told.spec_hash != spec_hash(job.spec):
-        raise Refusal(ProblemType.SPEC_MISMATCH, f"what was trained is not what job {job.name} asks for")
+    fleet.check_stored(job, request.artifact_id, delivered=stored)
     if row is not None and row["told"] is None:
-        text = msgspec.json.encode(told).decode()
-        fleet.queue.db.run("tell_unconfirmed", claim_id=told.claim_id, told=text, database_id=told.database_id)
-    return CompleteReply(job_id=job.job_id, status=UNCONFIRMED, artifact_id=told.artifact_id, attempt=0)
+        told = msgspec.json.encode(DeliverRequest.of(request, spec_hash=spec_hash(job.spec))).decode()
+        fleet.queue.db.run("tell_unconfirmed", claim_id=row["claim_id"], told=told, database_id=request.database_id)
+    return CompleteReply(job_id=job.job_id, status=UNCONFIRMED, artifact_id=request.artifact_id, attempt=0)
 
 
 def waiting(db: Database, host: str, *, before_restore: bool = False) -> list[Row]:
