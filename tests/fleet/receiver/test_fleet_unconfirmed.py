@@ -24,7 +24,7 @@ from training.fleet.service.notify.notices import NoticeOutbox, Notices
 from training.fleet.service.unconfirmed import CLAIMS_MAX
 from training.fleet.wire.constants import ProblemType, Refusal
 
-PLAN = [a_job("one", priority=9), a_job("two"), a_job("three", priority=1)]
+PLAN = [a_job("one", priority=9), a_job("two", model="mlp"), a_job("three", priority=1)]
 
 
 @pytest.fixture
@@ -68,6 +68,7 @@ def test_it_changes_no_job_until_an_operator_accepts_it(receiver):
     assert {receiver.status(name) for name in ("one", "two")} == {"pending"}
     (sentence,) = told(receiver)
     assert "pi brought 2 results under claims that this database did not grant: `cis490-jobs accept pi`" in sentence
+    receiver.client("pi").claim({}, resting="used")
     assert "pi brought results under claims that were never granted here: one, two" in jobs(receiver, "workers")[1]
     later = FakeClock(now=SystemClock().now() + 3600.0)
     assert "unnamed" not in {each.check for each in examine(state_in(receiver.folder), later).findings}
@@ -86,17 +87,18 @@ def test_it_changes_no_job_until_an_operator_accepts_it(receiver):
 @pytest.mark.parametrize("by_page", [False, True])
 def test_what_is_refused_is_deleted_and_its_worker_told(receiver, by_page):
     bring(receiver, "pi", "invented", "one")
+    bring(receiver, "pi", "as-well", "two")
     bundles = list(receiver.store.artifacts())
     if by_page:
         session = logged_in(receiver, TOKEN)
         links = re.findall(r'href="(/act\?what=\w+&(?:amp;)?host=pi)"', look(receiver, "/", Cookie=session)[1])
         address = next(each for each in map(html.unescape, links) if "refuse" in each)
         page = look(receiver, address, Cookie=session)[1]
-        assert "Refuse 1 result of pi." in words_of(page)
+        assert "Refuse 2 results of pi." in words_of(page)
         assert "was refused" in send(receiver, "/act", body=fields_of(page), Cookie=session)[2]
     else:
-        assert jobs(receiver, "refuse", "pi") == (0, "refuse pi: one")
-    assert (len(bundles), list(receiver.store.artifacts())) == (1, [])
+        assert jobs(receiver, "refuse", "pi") == (0, "refuse pi: one, two")
+    assert (len(bundles), list(receiver.store.artifacts())) == (2, []), "equal bytes of two models, too"
     repeated = {"claim_id": "invented", "artifact_id": bundles[0].artifact_id}
     with pytest.raises(Superseded, match="an operator refused this work"):
         receiver.client("pi").complete(job_id(PLAN[0]), **repeated)
@@ -115,7 +117,7 @@ def test_what_cannot_complete_its_job_waits_on_until_the_job_has_ended(receiver)
     desk.complete(granted.job_id, artifact_id=desk.upload_artifact(granted.job_id, receiver.folder / "pi-b"))
     receiver.writer.submit(lambda: receiver.service.forget_useless(0.0)).result()
     assert told(receiver) == []
-    assert receiver.store.find(receiver.client().job("two")["job"]["artifact_id"], model="gbt", mode="realistic")
+    assert receiver.store.find(receiver.client().job("two")["job"]["artifact_id"], model="mlp", mode="realistic")
     with pytest.raises(Refused) as caught:
         bring(receiver, "pi", "b", "two")
     assert caught.value.problem_type == ProblemType.RESULT_CONFLICT

@@ -178,13 +178,12 @@ def _note(worker: Json) -> Text:
     """Return the most important warning about a host, styled for the table; empty if there is none."""
     if worker["quarantine"]:
         return cell(worker["quarantine"], "bold red", chars_max=500)
-    note = worker["conflict"] or worker["resting"] or worker["obstacle"]
+    waits = unconfirmed(worker) if worker["unconfirmed"] else None
+    note = worker["conflict"] or waits or worker["resting"] or worker["obstacle"]
     if note is None and worker["set_aside"]:
         kept = ", ".join(map(str, worker["set_aside"]))
         note = f"finished work was refused and is kept there: {kept} "
         note += "(there, with the flags of its service: cis490-trainer-worker --deliver JOB)"
-    if note is None and worker["unconfirmed"]:
-        note = unconfirmed(worker)
     if note is None and worker["doubt"]:
         return cell(worker["doubt"], "dim", chars_max=500)
     return cell(note, "yellow", chars_max=300)

@@ -8,6 +8,7 @@ keeps its copy and repeats its report until the work is accepted or refused. No 
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
 
 import msgspec
 
@@ -21,7 +22,7 @@ from training.fleet.store.incoming import within_share
 from training.fleet.wire.attempts import CompleteReply, CompleteRequest, DeliverRequest
 from training.fleet.wire.constants import ID_PATTERN, UNCONFIRMED, ProblemType, Refusal
 
-CLAIMS_MAX = 32  # of one host, those that were refused lately among them
+CLAIMS_MAX = 32  # of one host
 
 
 def job_of(fleet: FleetState, job_id: str, claim_id: str | None, host_id: str | None) -> Job | None:
@@ -95,5 +96,6 @@ def forget_useless(fleet: FleetState, before: float) -> None:
 def _remove(fleet: FleetState, row: Row) -> None:
     """Delete a bundle that no row names any more. Rows of new deliveries are written on this thread, too, so that none
     comes between."""
-    if fleet.queue.db.one("is_bundle_named", artifact_id=row["artifact_id"]) is None:
-        fleet.store.remove(Artifact(row["artifact_id"], row["model"], row["mode"], 0))
+    artifact = Artifact(row["artifact_id"], row["model"], row["mode"], 0)
+    if fleet.queue.db.one("is_bundle_named", **asdict(artifact)) is None:
+        fleet.store.remove(artifact)

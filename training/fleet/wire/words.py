@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from training.fleet.wire.constants import HEARTBEAT_S
-from training.printable import counted, left_to, one_line, printable
+from training.printable import counted, left_to, one_line, printable, some
 from training.printable import duration as long_time
 from training.printable import size as bytes_in_words
 
@@ -102,8 +102,8 @@ def declined(told: Json, now: float, clock: Callable[[float, float], str]) -> st
 
 def unconfirmed(worker: Mapping[str, Any]) -> str:
     """Say which finished work of a host waits for an operator's decision, and how to decide."""
-    host, jobs = worker["hostname"], ", ".join(worker["unconfirmed"])
-    said = f"{host} brought results under claims that were never granted here: {jobs}"
+    host = worker["hostname"]
+    said = f"{host} brought results under claims that were never granted here: {some(worker['unconfirmed'])}"
     return f"{said} (`cis490-jobs accept {host}` completes these jobs, `cis490-jobs refuse {host}` does not)"
 
 

@@ -516,7 +516,8 @@ ORDER BY r.seq
 SELECT * FROM unconfirmed WHERE claim_id = :claim_id
 
 -- name: unconfirmed_share — what is stored of a host's unconfirmed work, apart from one claim's
-SELECT count(*) AS n, coalesce(sum(size), 0) AS bytes FROM unconfirmed WHERE host = :host AND claim_id <> :claim_id
+SELECT count(*) AS n, coalesce(sum(size), 0) AS bytes FROM unconfirmed
+WHERE host = :host AND claim_id <> :claim_id AND refused_at IS NULL
 
 -- name: add_unconfirmed — its bundle is stored; another bundle of the same claim is not taken
 INSERT INTO unconfirmed (claim_id, job_id, host, artifact_id, size, at)
@@ -552,8 +553,9 @@ SELECT u.claim_id, u.artifact_id, j.model, j.mode FROM unconfirmed AS u JOIN job
 WHERE j.status IN ('completed', 'cancelled') OR (u.told IS NULL AND coalesce(u.refused_at, u.at) < :before)
 
 -- name: is_bundle_named — an attempt or unconfirmed work has this bundle
-SELECT 1 FROM artifacts WHERE artifact_id = :artifact_id
-UNION ALL SELECT 1 FROM unconfirmed WHERE artifact_id = :artifact_id AND refused_at IS NULL
+SELECT 1 FROM artifacts WHERE artifact_id = :artifact_id AND model = :model AND mode = :mode
+UNION ALL SELECT 1 FROM unconfirmed AS u JOIN jobs AS j ON j.job_id = u.job_id
+WHERE u.artifact_id = :artifact_id AND u.refused_at IS NULL AND j.model = :model AND j.mode = :mode
 
 -- name: add_log — output lines, in the piece in which they came
 INSERT INTO log_chunks (job_id, attempt, first, count, text)
