@@ -2,13 +2,15 @@
 
 import json
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from builders import a_job
-from receiver_running import Wire, in_background, running
+from receiver_running import Receiver, Wire, in_background, running
 from test_fleet_manifest import TableDescriber
 
 from training.fleet.client.client import Refused
@@ -24,15 +26,20 @@ JOB = {"name": "a", "model": "gbt", "mode": "oracle"}
 PATH = "/v1/manifest/plan"
 
 
-@pytest.fixture(scope="module")
-def receiver(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("plans")
+@contextmanager
+def planning(folder: Path) -> Iterator[Receiver]:
     with running(folder) as receiver:
         file = folder / "manifest.toml"
         file.write_text("jobs = []")
         audit = AuditLog(receiver.queue.db, receiver.hub.clock)
         reloader = Reloader(file, receiver.service, receiver.writer, TableDescriber(), audit)
         receiver.hub.previews = Previews(reloader, receiver.reader)
+        yield receiver
+
+
+@pytest.fixture(scope="module")
+def receiver(tmp_path_factory):
+    with planning(tmp_path_factory.mktemp("plans")) as receiver:
         yield receiver
 
 
@@ -103,7 +110,7 @@ def test_a_proven_host_is_refused(receiver):
     assert caught.value.problem_type == "not_yours"
 
 
-def test_a_reload_waits_for_no_preview_and_the_preview_is_made_again(receiver, monkeypatch):
+def test_a_reload_waits_for_no_preview_and_the_preview_is_made_again(tmp_path, monkeypatch):
     begun, let, made, own = threading.Event(), threading.Event(), [], Previews.own
 
     def slow(previews):
@@ -115,7 +122,7 @@ def test_a_reload_waits_for_no_preview_and_the_preview_is_made_again(receiver, m
         return found
 
     monkeypatch.setattr(Previews, "own", slow)
-    with in_background(receiver.client(token=None).plan) as answers:
+    with planning(tmp_path) as receiver, in_background(receiver.client(token=None).plan) as answers:
         assert begun.wait(30)
         assert b"reload" in receiver.client().get_page("/act?what=reload"), "an operator waits for no reader"
         receiver.add(a_job("another"))
