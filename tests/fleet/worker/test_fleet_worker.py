@@ -24,7 +24,6 @@ from builders import SHOWN
 from msgspec import structs
 from odd_values import variants
 from places import CHILDREN, ROOT
-from processes import until
 from wire_builders import a_grant, filled, no_transfer
 
 from training.contract import outputs
@@ -1104,7 +1103,7 @@ def test_temporary_files_of_an_attempt_go_with_it_or_with_the_next_start(tmp_pat
             monkeypatch.setattr(tempfile, "mkdtemp", lambda **_: tmp_path.rmdir())  # which is an OSError
         train_one(worker, receiver)
         assert receiver.bodies("fail")[0]["reason"] == "trainer_failed"
-        until(lambda: [each.name for each in folder.iterdir()] == ["of-another"])
+        assert [each.name for each in folder.iterdir()] == ["of-another"]
     assert given[0] != given[1]
     assert given[2].env["TMPDIR"] == str(folder), "the worker's"
     assert "a trainer has no folder for temporary files of its own" in caplog.text

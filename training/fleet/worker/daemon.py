@@ -181,6 +181,7 @@ class TrainerWorker:
                 self._standing.stop()
             self._reconnect()
             self._runner.close()
+            self._scratch.clear()  # the attempts' threads end with this process
             self._datasets.close()
             self._disk.close()
         if self._exit.sentence:
