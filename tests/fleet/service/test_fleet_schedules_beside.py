@@ -14,7 +14,7 @@ from service_running import POLICY, Receiver
 from training.fleet.queue.choose import BEING_MADE
 from training.fleet.scheduling.orders import OrderKind
 from training.fleet.scheduling.predictions import Prediction
-from training.fleet.wire.attempts import ClaimReply, FailRequest
+from training.fleet.wire.attempts import ClaimReply, FailRequest, TrainerUse
 
 
 @pytest.fixture
@@ -151,6 +151,23 @@ def test_no_host_waits_for_one_whose_foretold_end_has_passed_twice_its_length(wo
                 claim = fleet.granted("desktop")
                 name = fleet.queue.attempts.by_claim(claim).job_id.removeprefix("id-")
         assert waited_s == (300.0 if works else pytest.approx(bound_s, abs=5.0))
+
+
+def test_a_host_is_never_to_ask_again_within_a_second():
+    """Its wait for a job may be over, and that job finds no room beside what it trains."""
+    jobs = [a_job("mine", min_ram_gib=4.0, allowed_hosts=["pi"]), *(a_job(f"{n}", min_ram_gib=7.0) for n in range(4))]
+    hosts = {"pi": {"slots": 2}, "desktop": {"slots": 1}}
+    with closing(unlike(*jobs, desktop=10.0, pi=4000.0)) as fleet:
+        fleet.plan(*jobs, hosts=hosts)
+        claim, declined = fleet.granted("pi"), 0
+        fleet.granted("desktop")
+        for _ in range(500):
+            said = ask(fleet, "pi", slot=1, training=[TrainerUse(claim_id=claim, ram_gib=4.0)])
+            assert said.job_id is None
+            assert (said.retry_after_s or 1.0) >= 1.0
+            declined += said.declined is not None
+            fleet.clock.advance(0.7)
+        assert 0 < declined < 500
 
 
 def test_what_a_host_was_promised_does_not_outlive_its_absence():
