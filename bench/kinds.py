@@ -23,6 +23,7 @@ from training.contract import digest
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.scheduling.job import Needs
+from training.fleet.scheduling.policy import Policy
 from training.fleet.service.hosts import Plan
 from training.fleet.service.service import Service
 from training.fleet.store.artifacts import ArtifactStore
@@ -65,7 +66,7 @@ def filled(path: Path, jobs: int, kinds: int) -> JobQueue:
             rows,
         )
     queue.close()
-    return JobQueue(path)
+    return JobQueue(path, policy=Policy(second_opinion_s=0))
 
 
 def capability(chance: random.Random) -> dict[str, object]:

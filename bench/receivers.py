@@ -137,7 +137,7 @@ class Served:
         Path(f"/proc/{self.pid}/clear_refs").write_text("5")
 
 
-NOT_TAKEN_OUT = ("--policy", "odd_death_s=0")
+NOT_TAKEN_OUT = ("--policy", "odd_death_s=0", "--policy", "second_opinion_s=0")
 
 
 @contextlib.contextmanager

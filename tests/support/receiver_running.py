@@ -82,7 +82,8 @@ class Receiver:
     ) -> None:
         self.folder = folder
         self.disk = SmallDisk()
-        self.queue = JobQueue(folder / "jobs.db", policy=Policy(sweep_period_s=3600), clock=fleet_clock)
+        policy = Policy(sweep_period_s=3600, second_opinion_s=0)  # a refusal is final at once
+        self.queue = JobQueue(folder / "jobs.db", policy=policy, clock=fleet_clock)
         self.plan = [job | {"job_id": job_id(job)} for job in jobs]
         self.queue.sync_from_manifest(self.plan)
         self.store = ArtifactStore(folder / "models", self.disk)
