@@ -57,7 +57,7 @@ torture: setup ## the long runs (hours; RESUME=1 goes on, PART=kill runs one), r
 
 torture-inputs: setup ## 100,000 made-up calls, and inputs to each parser up to 10,000,000 on record (hours; goes on)
 	@$(PY) -m tests.api --calls 100000
-	@for target in wire index unpack manifest renderer; do \
+	@for target in wire index unpack manifest renderer model; do \
 	  $(PY) -m fuzz $$target --total 10000000 --record fuzz/record.json || exit 1; done
 
 mutants: setup ## plant small bugs in the pure rules, see which tests notice (ONLY='training.fleet.scheduling.copies*': minutes)
