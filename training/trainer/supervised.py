@@ -61,7 +61,8 @@ def build(
 
 MOST_REFITTED = 20_000  # windows; with more, the validation windows are not missed
 LEAST_SHARE = 3  # the second training has at least one in so many of the epochs allowed
-LEAST_STEPS = 4  # of mlp in an epoch,
+FEW = 1.5  # batches: a network that has fewer windows takes smaller batches, as mlp always does;
+LEAST_STEPS = 4  # then in an epoch,
 LEAST_BATCH = 8  # but none with fewer windows
 AT_ONCE = 512  # windows in one forward pass when nothing is learnt
 STEPS = 16  # of integrated gradients
@@ -178,11 +179,12 @@ def _train(
 
 
 def _for_few(spec: loop.LoopSpec, model: str, windows: int) -> loop.LoopSpec:
-    """Reduce the batch size if ``mlp`` learns from few windows. The other families always use small batches.
+    """Reduce the batch size if few windows train: of ``mlp``, whose batches are large, and of others that would take
+    one step in an epoch.
 
-    With 256 windows per step, training on a few hundred windows ended before much was learnt.
+    Otherwise training on few windows ended before much was learnt.
     """
-    if model != "mlp":
+    if model != "mlp" and windows >= FEW * spec.batch_size:
         return spec
     return replace(spec, batch_size=min(spec.batch_size, max(LEAST_BATCH, windows // LEAST_STEPS)))
 
