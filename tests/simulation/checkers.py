@@ -309,7 +309,7 @@ class BudgetsHold(Checker):
             if event.transition == "exhaust" and alone and not hopeless:
                 asked_s = self.witness.receiver.clock.now() - max(ended_at for *_, ended_at in ends)
                 late = event.source == "pending" and refused
-                others = [] if late else self._others(job, spent[0], seen)
+                others = [] if late else min((self._others(job, hosts, seen) for hosts in spent), key=len)
                 enough = not late or self._stepped or asked_s >= policy.second_opinion_s - 1.0
                 self.demand(enough and not others, f"{name}: {job.ended_by}, by {spent}, not {others}, {asked_s:.0f} s")
         if job.status == "pending":
@@ -320,11 +320,14 @@ class BudgetsHold(Checker):
         """Return the hosts that may try a job, and that the receiver knows to be there."""
         trains = {live.host for live in seen.before.live.values()}
         out = hosts | seen.before.out.keys() | seen.after.out.keys()
-        heard = {host for host, at in self._signs.heard.items() if seen.at - at < self.policy.second_opinion_s / 2}
+        most_s = self.policy.second_opinion_s / 2
+        heard = {host for host, at in self._signs.heard.items() if seen.at - at < most_s}
         return [
             host
             for host, capability in known_capabilities(self.witness).items()
-            if host in (heard | trains) - out and misfit(job.wants(), host, capability, self.declared(host)) is None
+            if most_s
+            and host in (heard | trains) - out
+            and misfit(job.wants(), host, capability, self.declared(host)) is None
         ]
 
 
