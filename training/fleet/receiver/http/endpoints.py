@@ -100,11 +100,12 @@ def endpoints() -> dict[str, Endpoint]:
 
 async def claim(context: ReceiverContext, request: Request) -> Answer:
     """Grant a job to the claiming host. With ``wait_s``, keep the claim waiting until there is a job or the time is
-    over."""
+    over. A claim also waits for a job that may come within a second, as while the schedule is computed."""
     body = await read_json(context, request, ClaimRequest)
     news = context.room.news(body.host_id)
     answer = await _ask(context, request, body)
-    wait_s = min(body.wait_s, WAIT_S_MAX)
+    soon = answer.retry_after_s is not None and answer.retry_after_s <= _RETRY_LEAST_S
+    wait_s = max(min(body.wait_s, WAIT_S_MAX), _RETRY_LEAST_S if soon else 0.0)
     if answer.job_id is None and wait_s > 0 and not answer.ask_again:
         answer = await _wait_for_job(context, request, body, answer, news, wait_s)
     if answer.job_id is not None:
