@@ -30,6 +30,7 @@ from training.fleet.wire.attempts import LogLines
 # The higher the priority, the sooner it is given out.
 NAMES = ["waits", "is-cancelled", "runs", "fails", "done-twice", "done", "same-bytes"]
 JOBS = [a_job(name, priority=10 * n, split_recipe="host") for n, name in enumerate(NAMES)]
+JOBS[NAMES.index("fails")]["allowed_hosts"] = ["pi"]  # no other host is asked what it says
 PLAN = [job | {"job_id": job_id(job)} for job in JOBS]
 
 

@@ -301,10 +301,10 @@ def test_work_completed_since_is_taken_back_and_what_else_happened_is_forgotten(
         pi.fail(lost.job_id, error="it broke", exit_code=1)
         change(state, f"UPDATE jobs SET claimable_at = 0, avoid_host = '' WHERE job_id = '{lost.job_id}'")
         deliver(client, claim(client), bundles, b"three")
-        fails = claim(client)  # "fails": completed, requeued, and completed again
-        deliver(client, fails, bundles, b"four")
+        fails = claim(pi)  # "fails": completed, requeued, and completed again
+        deliver(pi, fails, bundles, b"four")
         client.requeue("fails")
-        deliver(client, claim(client), bundles, b"five")
+        deliver(pi, claim(pi), bundles, b"five")
         client.cancel("runs")
     after = jobs(state)
     done = restore(folder, state, force=True)
