@@ -165,7 +165,7 @@ def test_many_at_once_get_different_jobs(tmp_path):
             while grant := client.claim(a_capability()):
                 got.append(grant.name)
 
-        threads = [threading.Thread(target=work, args=(f"host-{n}",)) for n in range(8)]
+        threads = [threading.Thread(target=work, args=(f"host-{n}",)) for n in range(12)]  # two jobs each
         for thread in threads:
             thread.start()
         for thread in threads:
