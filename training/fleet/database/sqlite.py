@@ -205,7 +205,7 @@ class SqliteDatabase:
             return not getattr(error, "sqlite_errorname", "").startswith((*_DAMAGED, "SQLITE_ERROR"))
 
     def _named_by(self, connection: sqlite3.Connection) -> list[str]:
-        return [row[0] for row in connection.execute(self._sql["database_id"])]
+        return [row[0] for row in connection.execute(self._sql["database_id"]).fetchall()]
 
     def copy_to(self, target: Path) -> None:
         """Copy the committed state to the file ``target`` while others write. The copy is complete and durable, or is
