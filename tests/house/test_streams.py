@@ -32,8 +32,8 @@ def test_what_a_stream_has_no_sign_for_becomes_a_question_mark():
 def test_every_program_sees_to_its_streams_first(program):
     tree = ast.parse((ROOT / program).read_text("utf-8"))
     (main,) = (n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "main")
-    calls = (n for n in ast.walk(main) if isinstance(n, ast.Call))
-    assert next(n.func.id for n in calls if isinstance(n.func, ast.Name)) == "replace_unprintable"
+    calls = [n.func.id for n in ast.walk(main) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)]
+    assert next(name for name in calls if name != "note_hangups") == "replace_unprintable"  # which prints nothing
 
 
 def test_an_installation_is_told_in_a_pipe_that_knows_few_signs():

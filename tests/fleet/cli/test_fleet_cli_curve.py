@@ -40,7 +40,7 @@ class Answers:
         self.replies = {each["name"]: each for each in replies}
         self.asked: list[tuple[str, int | None, int | None]] = []
         self.world = CommandContext(
-            connect=lambda url, token: SimpleNamespace(curve=self.curve),  # type: ignore[arg-type]
+            connect=lambda url, token: SimpleNamespace(curve=self.curve, close=lambda: None),  # type: ignore[arg-type]
             environ={},
         )
 

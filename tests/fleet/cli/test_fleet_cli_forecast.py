@@ -49,7 +49,8 @@ def asked(*argv: str, answer: dict[str, Any] = ANSWER, code: int = 0) -> tuple[s
         return answer
 
     out, err = io.StringIO(), io.StringIO()
-    world = CommandContext(connect=lambda url, token: SimpleNamespace(forecast=forecast), environ={})  # type: ignore[arg-type,return-value]
+    client = SimpleNamespace(forecast=forecast, close=lambda: None)
+    world = CommandContext(connect=lambda url, token: client, environ={})  # type: ignore[arg-type,return-value]
     assert program.main(["forecast", *argv], context=replace(world, out=out, err=err)) == code, err.getvalue()
     return out.getvalue() + err.getvalue(), questions
 

@@ -29,6 +29,7 @@ def shown(*argv: str, **answer: Any) -> str:
     found = {"incidents": [OPEN, ONE], "watches": [WATCH], "next_before": None, "now": 100.0} | answer
     asked: list[Any] = []
     client = SimpleNamespace(
+        close=lambda: None,
         incidents=lambda **how: asked.append(how) or found,
         judge=lambda number, **how: asked.append((number, how)) or {**ONE, **answer},
     )

@@ -27,7 +27,7 @@ NET = {**TREES, "model": "mlp", "hyper": {}, "ram_gib": None, "hosts": [on("desk
 def run(*argv: str, kinds: list[dict[str, Any]] | None = None) -> tuple[int, str, str]:
     answer = whole(SpeedsReply, kinds=[TREES, NET] if kinds is None else kinds, attempts=3)
     known = {"workers": [{"hostname": "desk"}, {"hostname": "idle"}]}
-    client = SimpleNamespace(speeds=lambda: answer, workers=lambda: known)
+    client = SimpleNamespace(speeds=lambda: answer, workers=lambda: known, close=lambda: None)
     out, err = io.StringIO(), io.StringIO()
     world = CommandContext(connect=lambda url, token: client, environ={})  # type: ignore[arg-type]
     code = program.main(["speeds", *argv], context=replace(world, out=out, err=err))

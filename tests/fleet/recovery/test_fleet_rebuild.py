@@ -136,9 +136,9 @@ def test_a_receiver_goes_on_with_it(state, tmp_path):
     bundles = tmp_path / "bundles"
     bundles.mkdir()
     with Receiver(state.db.parent, JOBS) as receiver:
-        client = receiver.client("desk")
-        for _ in range(4):
-            deliver(client, claim(client), bundles, b"again")
+        client, pi = receiver.client("desk"), receiver.client("pi")
+        for host in (client, client, client, pi):
+            deliver(host, claim(host), bundles, b"again")
         client.requeue("done-twice")
         grant = claim(client)
         assert grant.attempt == 3, "numbers go on where they were"

@@ -6,6 +6,7 @@ import pytest
 from places import ROOT
 
 from training.contract import FINAL_EXITS, Exit
+from training.files import INODES_KEPT
 from training.fleet.receiver.security import authentication, authority, registry
 from training.fleet.scheduling.policy import Policy
 from training.fleet.service import claims, guards
@@ -34,10 +35,10 @@ SAID = {
             f"and {_IN[saved_states.AGE_MAX_S]} |"
         ),
         f"in `set-aside/` of the state folder | {set_aside.KEPT_MAX}, and {set_aside.BYTES_MAX / GIB:g} GiB |",
-        f"Below {attempt.DISK_FLOOR_BYTES / MIB:g} MiB of free disk a running trainer is stopped",
+        f"Below {attempt.DISK_FLOOR_BYTES / MIB:g} MiB of free disk, or with fewer than {INODES_KEPT} free inodes, a",
         f"{constants.LOG_BYTES_MAX // MIB} MiB of text an attempt",
         f"of more the first and the last {constants.LOG_BYTES_MAX // 2 // MIB} MiB",
-        f"Below {artifacts.RESERVE_BYTES / MIB:g} MiB of free disk no job is granted",
+        f"Below {artifacts.RESERVE_BYTES / MIB:g} MiB of free disk, or with fewer than {INODES_KEPT} free inodes, no",
     ],
     "job-lifecycle.md": [
         f"(hosts without CUDA wait {P.prefer_cuda_grace_s:g} s",
