@@ -21,10 +21,10 @@ SETTLED_S = 3.0
 def at_rest(report: Report, folder: Path, idle_s: float) -> float:
     """Resident memory after a start and a few answers, and CPU with one worker that waits for work."""
     with receiver(folder) as served:
-        report.row("receiver at rest after its first start", _settled_mib(served), "MiB", "bar: 39")
+        report.row("receiver at rest after its first start", _settled_mib(served), "MiB", "bar: 44")
     with receiver(folder) as served:
         rest = _settled_mib(served)
-        report.row("receiver at rest", rest, "MiB", "bar: 39")
+        report.row("receiver at rest", rest, "MiB", "bar: 44")
         client = FleetClient(f"http://127.0.0.1:{served.port}", "bench-0", tries=1)
         stop = threading.Event()
 

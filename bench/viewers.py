@@ -88,7 +88,7 @@ def main() -> None:
             line.request("GET", path, headers={"Accept": "text/html", "Accept-Encoding": "gzip"})
             line.getresponse().read(1)
             line.close()
-        report.row("after a look at all pages", served.rss_mib(), "MiB", "bar: 46")
+        report.row("after a look at all pages", served.rss_mib(), "MiB", "bar: 56")
         tabs = [
             Follower(served.port, path, stop) for n in range(args.browsers) for path in ("/", f"/jobs/{jobs[n][0]}")
         ]
