@@ -813,7 +813,7 @@ command = ["/usr/local/bin/tell", "--loud"]
     )
     ops, phone, mail, own = plan.channels
     assert (ops.kind, str(ops.url), ops.on) == ("webhook", "the file /etc/cis490/hook", ("failure", "disk"))
-    assert (str(phone.url), str(phone.token), len(phone.on)) == ("the variable $TOPIC", "the file /etc/cis490/token", 7)
+    assert (str(phone.url), str(phone.token), len(phone.on)) == ("the variable $TOPIC", "the file /etc/cis490/token", 8)
     assert (mail.port, mail.security, mail.user, mail.sender) == (465, "tls", "fleet", "fleet@example.org")
     assert own.command == ("/usr/local/bin/tell", "--loud")
     assert own.secrets == ()
