@@ -313,7 +313,8 @@ class BudgetsHold(Checker):
                 enough = not late or self._stepped or asked_s >= policy.second_opinion_s - 1.0
                 self.demand(enough and not others, f"{name}: {job.ended_by}, by {spent}, not {others}, {asked_s:.0f} s")
         if job.status == "pending":
-            self.demand(bool(job.ended_by) == bool(spent), f"{name} waits: {job.ended_by}, though {spent}")
+            ran_out = (job.ended_by or "").startswith("out_of_memory")
+            self.demand(bool(job.ended_by) == bool(spent) or ran_out, f"{name} waits: {job.ended_by}, though {spent}")
             self.demand(alone, f"{name} waits though {spent} had it")
 
     def _others(self, job: Facts, hosts: set[str], seen: Observation) -> list[str]:

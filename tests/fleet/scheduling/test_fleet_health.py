@@ -685,6 +685,20 @@ def test_out_of_memory_goes_only_where_there_is_more(single):
     assert [each.out_of_memory for each in single.queue.attempts.of_job("id-one")][1:3] == ["ram", "ram"]
 
 
+@pytest.mark.parametrize("kind", ["ram", "vram"])
+def test_one_hosts_word_of_memory_fails_nothing_while_another_host_is_there(single, kind):
+    assert single.ask("desktop", capability=a_capability(ram=64.0)).job_id is not None
+    single.service.requeue("one")
+    reply = single.ask("pi", capability=a_capability(ram=1e6))
+    single.service.fail(reply.job_id, a_failure(reply.claim_id, out_of_memory=kind, exit_code=137))
+    job = single.job("one")
+    assert (job.status, job.avoid_host) == (JobStatus.PENDING, "pi")
+    taken = single.ask("desktop", session=2, capability=a_capability(ram=64.0))
+    assert taken.job_id is not None
+    single.service.fail(taken.job_id, a_failure(taken.claim_id, error="x", out_of_memory="ram", exit_code=65))
+    assert single.job("one").status is JobStatus.PENDING, "an exit code of bad data is no lack of memory"
+
+
 @pytest.mark.parametrize("word", [None, "hunger", ""])
 def test_a_word_for_memory_that_is_not_known_says_nothing(single, word):
     reply = single.ask()

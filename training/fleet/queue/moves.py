@@ -128,8 +128,8 @@ class JobMoves(QueuePart):
         """End the live attempt without an artifact, change the job as the policy decides, and return the ended attempt.
 
         ``attempt`` has the facts of its end: its exit code, its record, the memory that ran out, and how long it ran.
-        Of the latter, no more than the time since the grant counts. ``hopeless`` says why the job cannot be tried
-        again, even if its budgets are not used up.
+        Of the latter, no more than the time since the grant counts. ``hopeless`` says that the job ran out of
+        memory, and that no host has more.
         """
         lived_s = self._lived_s(job, until_heard=reason is EndReason.HOST_LOST)
         if attempt.lived_s is not None:
@@ -156,7 +156,7 @@ class JobMoves(QueuePart):
         now = self._clock.now()
         for job in map(job_of, self._db.all("opinions_due", now=now)):
             host, said = job.avoid_host or "", job.ended_by or ""
-            if said.startswith(rules.REFUSAL) or not self._others(job.job_id)(host):
+            if said.startswith((rules.REFUSAL, rules.OUT_OF_MEMORY)) or not self._others(job.job_id)(host):
                 self._db.run("give_up_job", job_id=job.job_id, ended_by=said, now=now)
                 self._events.moved("exhaust", job.job_id, job.status, JobStatus.FAILED, detail=f"only {host} tried it")
 

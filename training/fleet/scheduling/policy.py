@@ -240,6 +240,7 @@ def rank(priority: int, claimable_at: float, seq: int) -> tuple[int, float, int]
 # The first words of a job's `ended_by` when a budget ended it, which a refund gives back.
 TRAINER_BUDGET = "trainer: failed"
 LOSS_BUDGET = "infrastructure: lost"
+OUT_OF_MEMORY = "out_of_memory"  # … where a host ran out of memory, and none has more
 REFUSAL = "trainer: exit code"  # the first words where a trainer said that trying again cannot help
 
 
@@ -282,15 +283,15 @@ def settle(
 
     The trainer's faults and the infrastructure's faults have separate limits; a planned hand-back counts against
     neither, and keeps the job's place in the queue, as does a saved state. What one host alone said or used up ends no
-    job while ``others`` is True for that host: then another host must try it first. ``hopeless`` is a sentence that
-    ends the job regardless of that (:mod:`training.fleet.scheduling.quarantine`).
+    job while ``others`` is True for that host: then another host must try it first. ``hopeless`` is the sentence of a
+    job that ran out of memory where no host has more (:mod:`training.fleet.scheduling.quarantine`).
     """
     after = _tried_again(job, ended, now, policy)
     failures, losses = after.trainer_failures, after.host_losses
     counted = replace(job, trainer_failures=failures, host_losses=losses)
-    final, alone = verdict(counted, [*before, ended], policy, others)
-    if final is not None or hopeless is not None:
-        return Settlement("exhaust", JobStatus.FAILED, failures, losses, now, ended_by=final or hopeless)
+    final, alone = verdict(counted, [*before, ended], policy, others, hopeless)
+    if final is not None:
+        return Settlement("exhaust", JobStatus.FAILED, failures, losses, now, ended_by=final)
     if alone is None:
         return after
     # It keeps its place, so that the others soon say what they think of it.
@@ -300,12 +301,17 @@ def settle(
 
 
 def verdict(
-    job: Job, ends: Sequence[Attempt], policy: Policy, others: Callable[[str], bool]
+    job: Job,
+    ends: Sequence[Attempt],
+    policy: Policy,
+    others: Callable[[str], bool],
+    hopeless: str | None = None,
 ) -> tuple[str | None, OneHostsWord | None]:
     """Return the sentence that ends a job after these ends of its attempts, or, if there is none, that of one host
     alone, which ends the job unless another host tries it."""
     alone: OneHostsWord | None = None
-    for sentence, hosts in _limits_reached(job, ends, policy):
+    reached = [] if hopeless is None else [(hopeless, {each.host for each in ends if each.out_of_memory})]
+    for sentence, hosts in (*_limits_reached(job, ends, policy), *reached):
         if len(hosts) != 1 or not others(*hosts):
             return sentence, None
         alone = alone or OneHostsWord(hosts.pop(), sentence)

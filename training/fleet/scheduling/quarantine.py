@@ -14,7 +14,15 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from training.fleet.scheduling.job import FAULT_OF, Attempt, EndReason, Fault, Host, Job, Needs
-from training.fleet.scheduling.policy import LOSS_BUDGET, TRAINER_BUDGET, OneHostsWord, Policy, fits_for_good, verdict
+from training.fleet.scheduling.policy import (
+    LOSS_BUDGET,
+    OUT_OF_MEMORY,
+    TRAINER_BUDGET,
+    OneHostsWord,
+    Policy,
+    fits_for_good,
+    verdict,
+)
 
 RAM, VRAM = "ram", "vram"  # kinds of memory
 
@@ -217,6 +225,6 @@ def hopeless(needs: Needs, ran_out_of: str, there: Host, hosts: Iterable[Host]) 
             return None
     kind, had = ("GPU memory", there.vram_total_gib) if ran_out_of == VRAM else ("memory", there.ram_total_gib)
     return (
-        f"out_of_memory: it ran out of {kind} on {there.name} ({had:.1f} GiB in all), and no known host that may run "
+        f"{OUT_OF_MEMORY}: it ran out of {kind} on {there.name} ({had:.1f} GiB in all), and no known host that may run "
         "it has more; make the job smaller, or bring a larger host and requeue it"
     )

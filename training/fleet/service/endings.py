@@ -124,12 +124,14 @@ class Endings(Calls):
         return StatusReply(job_id=job.job_id, status=self._fleet.job(job_id).status)
 
     def _widen(self, job: Job, host: str, memory: str) -> str | None:
-        """Restrict a job that ran out of memory on ``host`` to hosts with more; return a sentence if no known host has
-        more, else None."""
+        """Restrict a job that ran out of memory on ``host`` to hosts with more, and return None. If no known host has
+        more, leave the job as it is, and return a sentence."""
         hosts = {known.name: self._fleet.host_of(known) for known in self._fleet.known_hosts()}
         needs = quarantine.wants_more(job.needs, memory, hosts[host])
-        self._queue.moves.widen(job, needs)
-        return quarantine.hopeless(needs, memory, hosts[host], hosts.values())
+        found = quarantine.hopeless(needs, memory, hosts[host], hosts.values())
+        if found is None:
+            self._queue.moves.widen(job, needs)
+        return found
 
 
 class UploadPermission(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from training.contract import spec_hash
+from training.contract import FINAL_EXITS, spec_hash
 from training.fleet.manifest.reader import closest
 from training.fleet.scheduling.job import AMOUNTS, REPORTABLE, Attempt, EndReason, Job
 from training.fleet.scheduling.quarantine import RAM, VRAM, Cause, Quarantine
@@ -150,10 +150,10 @@ def reported_reason(request: FailRequest) -> EndReason:
 
 
 def ran_out_of(request: FailRequest, reason: EndReason) -> str | None:
-    """Return the kind of memory (``RAM`` or ``VRAM``) that ran out, if that ended the trainer; None otherwise, and for
-    an unknown word."""
+    """Return the kind of memory (``RAM`` or ``VRAM``) that ran out, if that ended the trainer; None otherwise, for an
+    unknown word, and where the exit code blames arguments or data."""
     named = reason is EndReason.TRAINER_FAILED and request.out_of_memory in (RAM, VRAM)
-    return request.out_of_memory if named else None
+    return request.out_of_memory if named and request.exit_code not in FINAL_EXITS else None
 
 
 def trained_s(request: FailRequest, reason: EndReason) -> float | None:
