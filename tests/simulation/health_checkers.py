@@ -185,7 +185,8 @@ class SuspectsAreTrue(Checker):
 
 
 class MoreMemoryOrNone(Checker):
-    """A job that ran out of memory goes only to a host with more, or fails when none is known that has."""
+    """A job that ran out of memory goes only to a host with more. When none is known that has, it fails, once the other
+    hosts that it fits had their turn."""
 
     def prepare(self) -> None:
         self._lacked: dict[str, list[tuple[str, float]]] = {}  # job → kind, GiB
@@ -229,4 +230,6 @@ class MoreMemoryOrNone(Checker):
         if (after.ended_by or "").startswith("out_of_memory"):
             known = [name for name in larger if name in self._heard]
             self.demand(not known, f"{known} have more memory, and the job was failed")
-        self.demand(bool(larger) or after.status == "failed", "nobody has more, and the job waits")
+        if not larger and after.status != "failed":  # one host's word: others may try it, smaller ones too
+            self._lacked[live.job_id].pop()
+            self.demand((after.ended_by or "").startswith("out_of_memory"), "nobody has more, and the job waits")

@@ -104,6 +104,8 @@ def test_nodes_are_accepted_where_they_are_a_tree(nodes):
     left, right = ([node[side] for node in nodes] for side in (0, 1))
     tree = trees.Tree(left, right, *[[0] * len(nodes)] * 6)
     if is_tree(left, right):
+        with pytest.raises(ValueError, match="a feature that does not exist"):
+            trees.Tree(left, right, [1] * len(nodes), *[[0] * len(nodes)] * 5).checked(0, features=1, depth=5)
         assert len(tree.checked(0, features=1, depth=5)["parents"]) == len(nodes)
     else:
         with pytest.raises(ValueError, match="tree 0"):

@@ -257,6 +257,11 @@ def test_no_host_ends_a_job_alone_while_another_may_try_it(before, exit_code, ot
         assert after.trainer_failures < POLICY.max_attempts
 
 
+def test_a_refusal_that_was_given_back_ends_nothing():
+    refusal = an_attempt(host="desk", end_reason=EndReason.TRAINER_FAILED, exit_code=65, pardoned=True)
+    assert settled(EndReason.WORKER_SHUTDOWN, before=[refusal]).ended_by is None
+
+
 @given(
     reason=st.sampled_from([r for r in EndReason if r is not EndReason.COMPLETED]),
     failures=st.integers(0, 4),

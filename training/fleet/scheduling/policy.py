@@ -311,7 +311,7 @@ def verdict(
     alone, which ends the job unless another host tries it."""
     alone: OneHostsWord | None = None
     reached = [] if hopeless is None else [(hopeless, {each.host for each in ends if each.out_of_memory})]
-    for sentence, hosts in (*_limits_reached(job, ends, policy), *reached):
+    for sentence, hosts in (*reached, *_limits_reached(job, ends, policy)):
         if len(hosts) != 1 or not others(*hosts):
             return sentence, None
         alone = alone or OneHostsWord(hosts.pop(), sentence)
