@@ -512,14 +512,15 @@ def test_a_refusal_fails_a_job_when_a_second_host_refuses_it_too():
         fleet.close()
 
 
-@pytest.mark.parametrize(
-    ("told", "said"),
-    [
+def test_a_refusal_is_final_when_no_other_host_takes_the_job_in_time():
+    for told, said in (
         ({"exit_code": 65}, "trainer: exit code 65 (bad data) is never retried"),
         ({"exit_code": 137, "out_of_memory": "ram"}, "out_of_memory: it ran out of memory on desk"),
-    ],
-)
-def test_a_refusal_is_final_when_no_other_host_takes_the_job_in_time(told, said):
+    ):
+        _is_final_in_time(told, said)
+
+
+def _is_final_in_time(told, said):
     with closing(Fleet("one", hosts=["desk", "laptop"])) as fleet:
         fleet.watch(700)  # the receiver looked on for a lease
         fleet.die("desk", error="no data", **told)
