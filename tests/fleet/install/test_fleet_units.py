@@ -88,7 +88,7 @@ def test_what_it_starts_understands_every_flag(role):
 
 
 def started(role: MachineRole, settings: dict[str, str]) -> list[str]:
-    """What the unit starts, less the shell by which the receiver ignores a hangup until its first line."""
+    """Return the command that the unit starts, without the shell that ignores a hangup until its first line."""
     argv = command(said(text_of(role))["ExecStart"][0], settings)
     return argv[argv.index("/opt/cis490/.venv/bin/python") :]
 

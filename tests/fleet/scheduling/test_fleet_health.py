@@ -85,9 +85,9 @@ def test_a_job_is_believed_once():
 
 def test_three_trainers_that_cannot_be_started_are_enough_whosever_they_are():
     spawn = a_death("a", R.SPAWN_FAILED, before=True)
-    assert sick([spawn, spawn], POLICY) is None
-    assert "could not be started" in (sick([spawn, spawn, spawn], POLICY) or "")
-    assert sick([spawn, spawn, a_death("b"), spawn], POLICY) is None
+    assert quarantine.sick([spawn, spawn], POLICY) is None
+    assert "could not be started" in (quarantine.sick([spawn, spawn, spawn], POLICY) or "")
+    assert quarantine.sick([spawn, spawn, a_death("b"), spawn], POLICY) is None
 
 
 def test_the_rule_can_be_switched_off():

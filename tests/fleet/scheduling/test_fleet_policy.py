@@ -296,9 +296,9 @@ WAITING = {"status": JobStatus.PENDING}
 
 
 def test_finished_work_of_a_lost_host_is_taken_unless_somebody_claimed_the_job_since():
-    assert may_adopt(a_row(**WAITING), an_attempt(**LOST))
-    assert not may_adopt(a_row(**WAITING, attempt=2), an_attempt(**LOST))
-    assert not may_adopt(a_row(JobStatus.RUNNING), an_attempt(**LOST))
+    assert policy.may_adopt(a_row(**WAITING), an_attempt(**LOST))
+    assert not policy.may_adopt(a_row(**WAITING, attempt=2), an_attempt(**LOST))
+    assert not policy.may_adopt(a_row(JobStatus.RUNNING), an_attempt(**LOST))
 
 
 @pytest.mark.parametrize("status", sorted(FINAL))

@@ -29,8 +29,8 @@ _MANY_ROWS, _PAGES_OF_MANY = 1_000, -32 * 1024  # KiB, as SQLite counts below ze
 _STATEMENTS, _READERS_STATEMENTS = 256, 32  # kept prepared: a claim's are many and hurry, a page's wait for nobody
 _WAYS_BACK = "`cis490-jobs restore FOLDER --force` or `cis490-jobs rebuild --force`"
 _DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
-# What SQLite's errors say of the database, by the beginnings of their names, and what helps. Only a damaged file may be
-# replaced by a backup.
+# Sentences on the database by the first part of an SQLite error's name, each with its remedy. Only a damaged file may
+# be replaced by a backup.
 _MEANINGS = (
     (
         "SQLITE_BUSY SQLITE_LOCKED",

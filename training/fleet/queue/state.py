@@ -74,7 +74,7 @@ class QueueState:
     def __init__(self, db: Database, clock: Clock, policy: Policy) -> None:
         self.db, self.clock, self.policy = db, clock, policy
         self.events, self.attempts, self.classes = Events(db, clock), Attempts(db, clock), RequirementClasses(db)
-        # Whether another host than the named one may try a job; the service puts one here that knows the hosts.
+        # Return True if another host than the named one may try a job; the service, which knows the hosts, sets it.
         self.others: Callable[[str, str], bool] = lambda _job_id, _host: False
 
 

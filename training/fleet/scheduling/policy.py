@@ -240,8 +240,8 @@ def rank(priority: int, claimable_at: float, seq: int) -> tuple[int, float, int]
 # The first words of a job's `ended_by` when a budget ended it, which a refund gives back.
 TRAINER_BUDGET = "trainer: failed"
 LOSS_BUDGET = "infrastructure: lost"
-OUT_OF_MEMORY = "out_of_memory"  # … where a host ran out of memory, and none has more
-REFUSAL = "trainer: exit code"  # the first words where a trainer said that trying again cannot help
+REFUSAL = "trainer: exit code"  # the first words where a trainer said that trying again cannot help …
+OUT_OF_MEMORY = "out_of_memory"  # … and where a host ran out of memory, and none has more
 
 
 # ── ends of attempts ───────────────────────────────────────────────────────────────────────
