@@ -9,7 +9,8 @@ import executor_fixtures
 import pytest
 from conformance.executor_suite import FarSuite
 
-from training.data.executors.engine import EngineError
+from training.data.executors import payload
+from training.data.executors.engine import EngineError, WorkerLost
 from training.data.executors.names import Name, spread_over
 
 scored_once = executor_fixtures.scored_once
@@ -23,6 +24,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[engines_runnin
 
 class TestDask(FarSuite):
     """The suite, on Dask."""
+
+    def test_a_result_that_dask_reads_as_an_error_is_asked_for_again(self, cluster, tmp_path, monkeypatch):
+        monkeypatch.setattr(payload, "packed", lambda *_: b"cbuiltins\nint\n(Vseen as an error\ntR.")
+        with self.spread(cluster, tmp_path) as mapped, pytest.raises(WorkerLost, match="one after the other"):
+            list(mapped(abs, [1]))
 
 
 def test_where_nothing_answers_is_said(tmp_path):

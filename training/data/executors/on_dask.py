@@ -7,7 +7,7 @@ from concurrent.futures import CancelledError
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from training.data.executors.engine import Engine, EngineError, WorkerLost, first_line
+from training.data.executors.engine import Engine, EngineError, TaskLost, WorkerLost, first_line
 
 CONNECT_S = 10.0
 LOST_OFTEN = (
@@ -63,6 +63,8 @@ def open_engine(address: str, jobs: int | None, _folder: Path) -> Engine:
             return WorkerLost(LOST_OFTEN)
         if isinstance(error, CancelledError | OSError):
             return EngineError(gone)
+        if isinstance(error, ValueError):  # a worker was lost as its result arrived: Dask reads the result as an error
+            return TaskLost(first_line(error))
         return EngineError(f"Dask could not do a task ({type(error).__name__}: {first_line(error)})")
 
     if not workers(CONNECT_S):
