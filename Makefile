@@ -9,7 +9,7 @@ WINDOWS_TESTS := on_windows bundle capability cli client crash dataset dataset_f
   worker worker_health worker_state
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-failure test explore check bench sim torture torture-inputs mutants engines windows lock sbom screenshots record-sample clean
+.PHONY: help setup demo demo-failure test explore check docs bench sim torture torture-inputs mutants engines windows lock sbom screenshots record-sample clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -44,6 +44,11 @@ check: setup ## linters, formatter, strict types, known vulnerabilities
 	@$(PY) -m mypy
 	@$(PY) tools/supply_chain.py audit
 	@cd tests/house && ../../$(PY) -c 'import house, pathlib; print("The longest modules (a report, no limit):", *house.longest(house.modules(pathlib.Path("../.."))), sep="\n")'
+
+docs: setup ## the documentation as a web site with search, in build/docs/docs/index.html
+	@$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	@$(PY) -m sphinx --builder html --quiet --fail-on-warning --conf-dir docs . build/docs
+	@echo "Written: build/docs/docs/index.html"
 
 bench: setup ## every benchmark, each beside a peer or a limit (minutes)
 	@$(PY) -m bench

@@ -25,6 +25,7 @@ LOCKS = {
     "training-host": ("worker", "trainer"),
     "engines": ("dask", "ray", "slurm"),
     "dev": ("dev",),
+    "docs": ("docs",),
 }
 WITH_BILL = ("receiver", "training-host")  # what users install
 # Files of others that lie in this repository, unchanged: where each came from, and its SHA-256.
