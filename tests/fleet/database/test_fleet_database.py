@@ -298,7 +298,7 @@ def test_a_damaged_file_is_a_lost_database(tmp_path):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows keeps an open file where it is")
-@pytest.mark.parametrize("how", ["removed", "replaced", "overwritten", "emptied"])
+@pytest.mark.parametrize("how", ["removed", "replaced", "overwritten", "emptied", "log removed"])
 def test_nothing_is_acknowledged_in_a_file_that_another_program_took_away(tmp_path, how):
     path, away, other = tmp_path / "jobs.db", tmp_path / "away.db", tmp_path / "other.db"
     with closing(SqliteDatabase(other)) as theirs:
@@ -312,6 +312,9 @@ def test_nothing_is_acknowledged_in_a_file_that_another_program_took_away(tmp_pa
         note(db, "more of ours")
     path.replace(away)
     match how:
+        case "log removed":
+            away.replace(path)
+            Path(f"{path}-wal").unlink()
         case "removed":
             away.unlink()
         case "replaced":
@@ -327,8 +330,8 @@ def test_nothing_is_acknowledged_in_a_file_that_another_program_took_away(tmp_pa
     if how in ("replaced", "overwritten"):  # by a file that the log of ours must not damage
         with closing(SqliteDatabase(path)) as found:
             assert (hosts(found), found.damage()) == (["theirs"], [])
-    if how == "replaced":
-        with closing(SqliteDatabase(away)) as found:
+    if how in ("replaced", "log removed"):  # what was acknowledged is in our file
+        with closing(SqliteDatabase(away if how == "replaced" else path)) as found:
             assert (hosts(found), found.damage()) == (["more of ours", "ours"], [])
 
 

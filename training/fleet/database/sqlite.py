@@ -69,6 +69,7 @@ class SqliteDatabase:
                 f"SQLite {sqlite3.sqlite_version} is too old, at least 3.37 is needed; use a newer Python"
             )
         self.path = str(path)
+        self._log_path = f"{path}-wal"
         self._lock = threading.RLock()
         self._depth = 0
         self._sql = statements()
@@ -125,6 +126,7 @@ class SqliteDatabase:
         if synchronous is not None:
             seals.keep(self.connection)
             self._place, self._names = _place_of(self.path), self._named_by(self.connection)
+            self._log = _file_of(self._log_path)
 
     def _pragma(self, pragma: str) -> Any:
         return self.connection.execute(f"PRAGMA {pragma}").fetchone()
@@ -172,26 +174,34 @@ class SqliteDatabase:
         )
 
     def _check_place(self) -> None:
-        """Raise DatabaseLost if another program removed, replaced or overwrote the file that this connection opened.
+        """Raise DatabaseLost if another program removed, replaced or overwrote the file that this connection opened, or
+        its log.
 
         SQLite would write on where no later start looks. The log must not be left beside a file to which it does not
         belong, because the next start would write it into that file.
         """
-        if self._place is None or (there := _place_of(self.path)) == self._place:
+        if self._place is None:
             return
+        there, log_is_ours = _place_of(self.path), _file_of(self._log_path) == self._log
+        if there == self._place and log_is_ours:
+            return
+        remedy = f"put the right file there before the next start, or bring it back with {_WAYS_BACK}"
         if there is not None and there[:2] == self._place[:2]:
-            if self._is_named():
+            if there != self._place and not self._is_named():
+                what = "another database was written over"
+                with contextlib.suppress(OSError):
+                    os.truncate(self._log_path, 0)
+            elif log_is_ours:
                 self._place = there  # this program wrote its log into the file
                 return
-            what = "another database was written over"
-            with contextlib.suppress(OSError):
-                os.truncate(f"{self.path}-wal", 0)
+            else:
+                what, remedy = "another program removed or replaced the log (-wal) of", "start the receiver again"
+                self._try("PRAGMA wal_checkpoint(TRUNCATE)")  # what the open log holds goes into the file
         else:
             what = "another file is in the place of" if there else "another program removed"
             self._try("PRAGMA wal_checkpoint(TRUNCATE)")  # into the file that was moved away
         raise DatabaseLost(
-            f"{what} the database {self.path} while it was in use, so nothing more is granted or taken in; put the "
-            f"right file there before the next start, or bring it back with {_WAYS_BACK}"
+            f"{what} the database {self.path} while it was in use, so nothing more is granted or taken in; {remedy}"
         )
 
     def _is_named(self) -> bool:
@@ -384,6 +394,11 @@ def _place_of(path: str) -> _Place | None:
         there = os.stat(path)  # noqa: PTH116 - a URI's path, too
         return there.st_dev, there.st_ino, there.st_mtime_ns
     return None
+
+
+def _file_of(path: str) -> tuple[int, int] | None:
+    """Return the device and inode of the file with this name; None if there is none."""
+    return place[:2] if (place := _place_of(path)) else None
 
 
 def fold_log(path: Path) -> None:
