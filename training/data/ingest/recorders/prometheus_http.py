@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from urllib.error import HTTPError, URLError
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 from urllib.request import Request
 
 from training.data.errors import DataError
@@ -88,12 +88,20 @@ def _refused(base: str, error: HTTPError, header: str | None) -> DataError:
             f"variable {TOKEN}."
         )
     try:
-        said = str(json.loads(error.read(REFUSAL_BYTES_MAX))["error"])[:SAID_MAX]
+        said = str(json.loads(error.read(REFUSAL_BYTES_MAX))["error"])
     except (ValueError, KeyError, TypeError, OSError, http.client.HTTPException):
         return DataError(
             f"{base} answers {error.code} {http.client.responses.get(error.code, '')} where a Prometheus has its HTTP "
             "API: name the address under which it serves /api/v1."
         )
-    if header is not None and header.partition(" ")[2] in said:
+    if any(form in said for form in _forms(header)):  # before it is cut, perhaps within the password
         said = "its reason repeats the password"
-    return DataError(f"The Prometheus at {base} refuses a query: {said}.")
+    return DataError(f"The Prometheus at {base} refuses a query: {said[:SAID_MAX]}.")
+
+
+def _forms(header: str | None) -> set[str]:
+    """Return the token or password of a header for authorization, as it is sent, as it is typed, and as in an
+    address."""
+    way, _, sent = (header or "").partition(" ")
+    typed = base64.b64decode(sent).decode().partition(":")[2] if way == "Basic" else sent
+    return {sent, typed, quote(typed, safe="")} - {""}
