@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
+from concurrent.futures import Future
 from types import SimpleNamespace
 
 import pytest
 from fakes import FakePynvml
 from processes import until
 
-from training.fleet.process import usage
+from training.fleet.process import driver_calls, usage
 from training.fleet.process.driver_calls import DriverCalls
 from training.fleet.process.usage import Used, driver_complaint, used_by
 
@@ -78,6 +79,26 @@ def test_a_driver_that_does_not_answer_costs_its_limit_once_and_is_asked_again_w
     answers.set()
     until(lambda: driver_complaint() is None)
     assert used_by(ME).gpu == 0.85
+
+
+def test_a_call_that_is_late_while_another_thread_looks_counts_as_overdue(monkeypatch):
+    calls, answers, never = DriverCalls("the driver", 0.0), threading.Event(), threading.Event()
+
+    class Meddling(Future):
+        def done(self):
+            found = super().done()
+            if found and not never.is_set():
+                never.set()
+                calls.ask(threading.Event().wait)
+            return found
+
+    monkeypatch.setattr(driver_calls, "Future", Meddling)
+    calls.ask(answers.wait)
+    answers.set()
+    until(lambda: calls.silent is None or never.is_set())
+    if not never.is_set():
+        calls.ask(threading.Event().wait)
+    assert calls.silent
 
 
 def test_an_error_of_a_driver_is_raised_where_it_is_asked():

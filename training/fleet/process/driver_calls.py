@@ -22,12 +22,11 @@ class DriverCalls:
     def __init__(self, what: str, limit_s: float = LIMIT_S) -> None:
         self._words = f"{what} has not answered within {limit_s:.0f} s"
         self._limit_s = limit_s
-        self._overdue: list[Future[Any]] = []
+        self._overdue = set[Future[Any]]()  # each thread only adds or removes its own
 
     @property
     def silent(self) -> str | None:
         """Return a sentence while an answer is overdue, None otherwise."""
-        self._overdue = [each for each in self._overdue if not each.done()]
         return self._words if self._overdue else None
 
     def ask(self, question: Callable[[], _T]) -> _T | None:
@@ -45,6 +44,7 @@ class DriverCalls:
         threading.Thread(target=call, name="driver", daemon=True).start()
         if wait([answer], self._limit_s).done:
             return answer.result()
-        self._overdue.append(answer)
+        self._overdue.add(answer)
+        answer.add_done_callback(self._overdue.discard)
         log.warning("%s; it is asked again when it has", self._words)
         return None
