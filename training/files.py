@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import itertools
 import logging
 import os
 import secrets
@@ -22,7 +21,7 @@ from pathlib import Path
 
 from training.crashpoint import crashpoint
 
-LONG_CHARS = 1000  # of a path below a folder that is deleted
+NESTED = 50  # folders that are open at once while one is deleted
 BLOCK_BYTES = 1024 * 1024
 INODES_KEPT = 100  # with fewer left, a file system counts as full
 HELD_S = (0.01, 0.03, 0.1, 0.3, 0.6, 1.0)  # pauses while a scanner holds a file
@@ -332,36 +331,54 @@ def remove_tree(folder: Path) -> None:
     """Delete a folder with all that it holds, at any depth, or a file or link. What cannot be deleted stays, without an
     error.
 
-    A folder whose path has become long is moved up first, because a program may leave thousands of levels, which no
-    path and no nested call reaches.
+    A deep folder is moved up first, because a program may leave thousands of levels, which no path and no nested call
+    reaches. A program that still runs may put a link in place of a folder; what the link names stays.
     """
     if os.name == "nt":  # where a folder may be a junction
         shutil.rmtree(folder, ignore_errors=True)
         return
     with suppress(OSError):
         folder.unlink()
-    if folder.is_symlink() or not folder.is_dir():
-        return
-    waiting, opened = [folder], set[Path]()
-    token, numbers = secrets.token_hex(4), itertools.count()
-    while waiting:
-        each = waiting[-1]
+    with suppress(OSError):
+        top = _open_folder(str(folder), None)
+        try:
+            while _empty(top, top, NESTED):
+                pass
+        finally:
+            os.close(top)
+        folder.rmdir()
+
+
+def _open_folder(name: str, parent: int | None) -> int:
+    """Open a folder, and permit its owner to change what is in it; a link is not followed."""
+    with suppress(OSError, NotImplementedError, ValueError):  # without the right to read it, it cannot be opened
+        os.chmod(name, _PRIVATE_FOLDER, dir_fd=parent, follow_symlinks=False)
+    handle = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+    with suppress(OSError):
+        os.fchmod(handle, _PRIVATE_FOLDER)
+    return handle
+
+
+def _empty(inside: int, top: int, levels: int) -> bool:
+    """Delete what an open folder holds, at most ``levels`` deep; move deeper folders to ``top``. Return True if there
+    were any."""
+    moved = False
+    for entry in list(os.scandir(inside)):
         with suppress(OSError):
-            if each in opened:
-                waiting.pop().rmdir()
+            if not entry.is_dir(follow_symlinks=False):
+                os.unlink(entry.name, dir_fd=inside)
                 continue
-            opened.add(each)
-            each.chmod(_PRIVATE_FOLDER)  # without the right to write in it, nothing in it can be deleted or moved
-            for entry in list(os.scandir(each)):
-                path = Path(entry.path)
-                with suppress(OSError):
-                    if not entry.is_dir(follow_symlinks=False):
-                        path.unlink()
-                    elif len(entry.path) < len(str(folder)) + LONG_CHARS:
-                        waiting.append(path)
-                    else:
-                        path.chmod(_PRIVATE_FOLDER)
-                        waiting.insert(1, path.rename(folder / f".{token}-{next(numbers)}"))
+            handle = _open_folder(entry.name, inside)
+            try:
+                if levels:
+                    moved |= _empty(handle, top, levels - 1)
+                else:
+                    os.rename(entry.name, f".{secrets.token_hex(8)}", src_dir_fd=inside, dst_dir_fd=top)
+                    moved = True
+            finally:
+                os.close(handle)
+            os.rmdir(entry.name, dir_fd=inside)
+    return moved
 
 
 def named(error: OSError, path: Path) -> OSError:

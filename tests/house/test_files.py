@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -150,3 +151,26 @@ def test_a_tree_is_removed_at_any_depth_and_what_its_links_name_stays(
         remove_tree(tmp_path / name)
         assert not (tmp_path / name).exists()
     assert sorted(each.name for each in tmp_path.rglob("*")) == ["kept", "other"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="folders of POSIX")
+def test_a_link_that_a_program_puts_in_place_of_a_folder_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree, listed = tmp_path / "tree", os.scandir
+    for name in ("tree/a", "other"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "file").touch()
+    (tmp_path / "other").chmod(0o755)
+
+    def scandir(folder: Any) -> Any:
+        found = list(listed(folder))
+        if not (tree / "a").is_symlink():
+            (tree / "a").rename(tmp_path / "a")
+            (tree / "a").symlink_to(tmp_path / "other")
+        return found
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    remove_tree(tree)
+    assert (tmp_path / "other" / "file").exists()
+    assert (tmp_path / "other").stat().st_mode & 0o777 == 0o755
