@@ -28,7 +28,7 @@ from training.fleet.client.answers import Refused, Unavailable
 from training.fleet.client.datasets import StateCalls
 from training.fleet.client.push import read_folder
 from training.fleet.service.states import over
-from training.fleet.store.errors import ChunksMissing, NoState, ShareFull, StoreFull
+from training.fleet.store.errors import ChunksMissing, NoDataset, NoState, ShareFull, StoreFull
 from training.fleet.store.states import KeptState, StateStore
 from training.fleet.wire import states
 from training.fleet.wire.dataset_listing import CHUNK_BYTES, Listing, cut, pack
@@ -182,6 +182,27 @@ def test_a_hosts_states_take_a_quarter_of_the_free_disk(tmp_path):
     store.forget_drafts(["d"])
     with pytest.raises(ShareFull):
         begin(store, "e", named("x"), job="three")
+
+
+def test_a_state_for_which_the_disk_has_no_room_counts_for_nobody_and_leaves_nothing(tmp_path, monkeypatch):
+    free = [0, 10**9]  # others fill the disk between two looks
+    disk = SmallDisk()
+    monkeypatch.setattr(disk, "free_bytes", lambda _: free.pop())
+    store = StateStore(tmp_path / "states", disk, reserve_bytes=0)
+    with pytest.raises(StoreFull, match="no room"):
+        begin(store, "a", named("w"))
+    assert (store.claims(), list(tmp_path.rglob("drafts/*"))) == ([], [])
+
+
+def test_a_claim_brings_its_own_state_alone(tmp_path):
+    store, state = StateStore(tmp_path / "states"), named("w").dataset_id
+    begin(store, "a", named("w"))
+    begin(store, "b", named("v"), "pi", "two")
+    with pytest.raises(NoDataset, match="this claim announced no saved state"):
+        store.brought("b", "two", state)
+    assert store.brought("a", "one", state).announced_size(state) == 1
+    store.keep("one", KeptState(state, 1, "desk", 1.0, 1))
+    assert store.brought("a", "one", state), "the answer may be lost"
 
 
 def test_a_state_that_is_too_large_is_refused_before_a_byte_travels(tmp_path):

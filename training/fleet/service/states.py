@@ -17,7 +17,7 @@ from training.fleet.scheduling.job import FINAL, Attempt, Job, JobStatus
 from training.fleet.service.delivery import Decide, Disk, Steps, Whole
 from training.fleet.service.guards import ended
 from training.fleet.service.service import Service
-from training.fleet.store.datasets import AnnouncedDataset
+from training.fleet.store.datasets import AnnouncedDataset, DatasetStore
 from training.fleet.store.errors import NoState
 from training.fleet.store.states import KeptState, StateStore
 from training.fleet.wire.constants import ProblemType, Refusal
@@ -69,12 +69,12 @@ class SavedStates:
         yield self._holder(calling)
         body: bytes = yield Whole(CHUNK_BYTES if sha256 else BATCH_BODY_BYTES_MAX)
         chunks = chunks_in(body, sha256)
-        yield Disk(lambda: self._store.sets.put(state_id, chunks))
+        yield Disk(lambda: self._brought(calling, state_id).put(state_id, chunks))
 
     def keep(self, calling: Calling, state_id: str, said: StateKeepRequest) -> Steps[StateView]:
         """Make a completely stored state the job's newest; raise Refusal if the caller's attempt has ended
         meanwhile."""
-        size: int = yield Disk(lambda: self._store.sets.announced_size(state_id))
+        size: int = yield Disk(lambda: self._brought(calling, state_id).announced_size(state_id))
         found: tuple[Job, Attempt] = yield self._holder(calling)
         job, attempt = found
         known: list[Attempt] = yield Decide(lambda: self._service.queue.attempts.of_job(job.job_id), "state")
@@ -115,6 +115,9 @@ class SavedStates:
         """Return the message about a job's saved state for the reply to a claim; None if the job has no saved state."""
         kept = self._store.of(job_id)
         return None if kept is None else view(kept)
+
+    def _brought(self, calling: Calling, state_id: str) -> DatasetStore:
+        return self._store.brought(str(calling.claim_id), calling.job_id, state_id)
 
     def _holder(self, calling: Calling, newest: str | None = None) -> Decide:
         """Return the step that finds the job and the caller's live attempt at it; the step raises Refusal if there is

@@ -174,14 +174,14 @@ class DatasetStore:
         check(len(document) + listing.size)
         with self._lock, disk_errors("taking a listing"):
             published = self._is_published(dataset_id, document)
-            if not published:  # first of all: from here on the sweep leaves its chunks alone
-                self.write(self._path("drafts", dataset_id), document)
             missing, missing_bytes = list[str](), 0
             for place in self._missing(listing):
                 missing_bytes += place.length
                 if len(missing) < MISSING_MAX:
                     missing.append(place.sha256)
             self.room.check(missing_bytes)
+            if not published:  # from here on the sweep leaves its chunks alone
+                self.write(self._path("drafts", dataset_id), document)
             self._remember(dataset_id, listing)
         return AnnouncedDataset(dataset_id, listing.size, tuple(missing), missing_bytes, published)
 

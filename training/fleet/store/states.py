@@ -24,7 +24,7 @@ import msgspec
 from training.files import Fs, LocalFs
 from training.fleet.store.artifacts import RESERVE_BYTES
 from training.fleet.store.datasets import AnnouncedDataset, DatasetStore
-from training.fleet.store.errors import BadName, NoState, ShareFull, StoreError, disk_errors
+from training.fleet.store.errors import BadName, NoDataset, NoState, ShareFull, StoreError, disk_errors
 from training.fleet.store.incoming import within_share
 from training.fleet.wire.states import STATE_BYTES_MAX, Stretch
 
@@ -90,15 +90,21 @@ class StateStore:
             own += sum(each.size for job, each in self._kept.items() if each.host == host and job != job_id)
             if not within_share(own, size, self.sets.room.free()):
                 raise ShareFull(f"the saved states of host {host} may take a quarter of what is free here")
-            self._drafts[claim_id] = StateDraft(state_id, host, size)
 
         with self._lock:
-            before = self._drafts.get(claim_id)
-            try:
-                return self.sets.begin(state_id, document, check)
-            finally:
-                if before is not None:  # unless it is still the claim's
-                    self._abandon(before.state_id)
+            announced, before = self.sets.begin(state_id, document, check), self._drafts.get(claim_id)
+            self._drafts[claim_id] = StateDraft(state_id, host, len(document) + announced.size)
+            if before is not None:  # unless it is still the claim's
+                self._abandon(before.state_id)
+            return announced
+
+    def brought(self, claim_id: str, job_id: str, state_id: str) -> DatasetStore:
+        """Return the store of the files of a state that a claim is bringing, or that its job has. Raises NoDataset for
+        another state."""
+        draft, kept = self._drafts.get(claim_id), self._kept.get(job_id)
+        if state_id not in (draft and draft.state_id, kept and kept.state_id):
+            raise NoDataset(f"this claim announced no saved state {state_id[:12]}")
+        return self.sets
 
     def keep(self, job_id: str, kept: KeptState) -> None:
         """Make a complete state the job's newest, and delete the one before.
