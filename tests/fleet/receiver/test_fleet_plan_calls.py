@@ -130,6 +130,18 @@ def test_a_reload_waits_for_no_preview_and_the_preview_is_made_again(tmp_path, m
     assert (made, answers[0]["reload"]["removed"]) == ([1, 1, 2], 2)
 
 
+def test_a_preview_that_reloads_keep_spoiling_is_refused(tmp_path, monkeypatch):
+    own = Previews.own
+
+    def spoilt(previews):
+        receiver.hub._reloads += 1
+        return own(previews)
+
+    monkeypatch.setattr(Previews, "own", spoilt)
+    with planning(tmp_path) as receiver, Wire(receiver) as wire:
+        assert wire.request("GET", PATH).problem() == (429, "slow_down")
+
+
 def test_few_plans_wait_to_be_judged(receiver, monkeypatch):
     monkeypatch.setattr(http_context, "PREVIEWS_MAX", 0)
     with Wire(receiver) as wire:

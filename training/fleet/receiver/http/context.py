@@ -56,6 +56,7 @@ _THREADS = {"reader": 1, "disk": 4, "plan": 1, "preview": 1, "hash": 4, "forecas
 _REST = 2.0  # after a schedule was made, in units of the time that it took
 FOLD_SOON_BYTES = 4 * 1024**2  # of new output
 PREVIEWS_MAX = 4
+PREVIEW_TRIES = 3  # each spoilt by a reload
 _LARGE_BODIES = 4  # JSON of megabytes that is read at once
 _TO_PENDING = tuple(row.name for row in TRANSITIONS.values() if row.target is JobStatus.PENDING)
 
@@ -206,18 +207,20 @@ class ReceiverContext:
 
     async def preview(self, request: Request, look: Callable[[Previews], T]) -> T:
         """Run ``look`` on the thread of previews, or an operator's on that of reloads; run it again if a reload wrote
-        meanwhile. Raises Refusal if too many previews wait, or the receiver has no manifest."""
+        meanwhile. Raises Refusal if too many previews wait, reloads do not cease, or the receiver has no
+        manifest."""
         previews, principal = self.previews, request.state.principal
         if previews is None:
             raise Refusal(ProblemType.BAD_MANIFEST, "this receiver was started without a manifest")
         threads = "preview" if principal is None or principal.operator is None else "plan"
         with self._turn(threads, "other plans are being judged"):
-            while True:
+            for _ in range(PREVIEW_TRIES):
                 async with self._reloading:
                     reloads = self._reloads
                 found = await self._on(threads, lambda: look(previews))
                 if self._reloads == reloads:
                     return found
+        raise Refusal(ProblemType.SLOW_DOWN, "the plan is reloaded again and again; ask again in a moment")
 
     @cached_property
     def forecasts(self) -> Forecasts:
