@@ -299,7 +299,7 @@ def test_deliver_on_that_machine(tmp_path, bundle, capsys):
         )
         aside.put(delivery, "requeued", 0.0)
         flags = ["--receiver-url", receiver.url, "--host-id", "pi"]
-        flags += ["--state-dir", str(tmp_path / "worker"), "--repo-root", str(tmp_path)]
+        flags += ["--state-dir", str(tmp_path / "worker"), "--repo-root", str(tmp_path), "--debuggable"]
         assert main([*flags, "--deliver", "two"]) == 2
         assert "nothing of 'two' is kept" in capsys.readouterr().err
         receiver.client().cancel("one")
@@ -325,6 +325,6 @@ def test_what_cannot_be_delivered_now_is_to_be_tried_again(tmp_path, bundle):
     delivery = t.Delivery(assignment=JOB, path=str(bundle), sha256=sha256, size=3)
     aside.put(delivery, "requeued", 0.0)
     flags = ["--receiver-url", "http://127.0.0.1:9", "--host-id", "pi"]
-    flags += ["--state-dir", str(tmp_path), "--repo-root", str(tmp_path)]
+    flags += ["--state-dir", str(tmp_path), "--repo-root", str(tmp_path), "--debuggable"]
     assert main([*flags, "--deliver", JOB.name]) == 75
     assert len(aside.kept()) == 1

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from queue import Queue
 from types import SimpleNamespace
@@ -39,7 +40,7 @@ from training.fleet.scheduling.job import EndReason
 from training.fleet.wire.attempts import CompleteReply, CompleteRequest, FailRequest, HeartbeatRequest
 from training.fleet.wire.constants import HEADER_DATABASE, ProblemType
 from training.fleet.wire.views import JobDetail
-from training.fleet.worker import saved_states, scratch, start_check
+from training.fleet.worker import daemon, saved_states, scratch, start_check
 from training.fleet.worker.attempt import (
     DISK_FLOOR_BYTES,
     LOOK_S,
@@ -506,7 +507,7 @@ def test_the_doctor_names_what_grows_here_with_its_size_and_bound(tmp_path, caps
     data = tmp_path / "s" / "datasets" / "sets" / ("d" * 64)
     data.mkdir(parents=True)
     (data / "x").write_bytes(b"x" * 3072)
-    flags = ["--repo-root", str(tmp_path), "--host-id", "h", "--state-dir", "s"]
+    flags = ["--repo-root", str(tmp_path), "--host-id", "h", "--state-dir", "s", "--debuggable"]
     assert main([*flags, "--doctor"]) == 0
     said = capsys.readouterr().out
     assert "data set dddddddddddd: 3.0 KiB are here, whole\n" in said
@@ -1110,6 +1111,19 @@ def test_temporary_files_of_an_attempt_go_with_it_or_with_the_next_start(tmp_pat
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a folder of shared memory")
+def test_shared_memory_that_another_slots_trainer_may_have_made_stays_until_that_ends(tmp_path, monkeypatch):
+    monkeypatch.setattr(scratch, "SHARED_MEMORY", tmp_path)
+    space = scratch.ScratchSpace("cis-test-")
+    with ExitStack() as other:
+        with space.lent():
+            (tmp_path / "psm_alone").touch()
+            other.enter_context(space.lent())
+            (tmp_path / "psm_of_one").touch()
+        assert [each.name for each in tmp_path.iterdir()] == ["psm_of_one"]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a folder of shared memory")
 def test_shared_memory_that_a_trainer_left_goes_and_no_other(tmp_path, monkeypatch):
     monkeypatch.setattr(scratch, "SHARED_MEMORY", tmp_path)
     gone = 2**22 + 1  # above the highest process id
@@ -1304,6 +1318,16 @@ def test_gpus_that_cannot_be_meant_are_refused(text, capsys):
     with pytest.raises(SystemExit):
         parser().parse_args(["--cuda-devices", text])
     assert "names no GPUs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("task", [[], ["--doctor"], ["--deliver", "one"], ["--new-identity"]])
+def test_no_task_of_a_worker_is_readable_when_it_begins(tmp_path, monkeypatch, task):
+    done = []
+    monkeypatch.setattr(daemon, "be_readable", done.append)
+    monkeypatch.setattr(daemon, "options_of", lambda _: (done.append("options"), Path(tmp_path / "none").stat()))
+    with pytest.raises(FileNotFoundError):
+        main(task)
+    assert done == [False, "options"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="of Linux")

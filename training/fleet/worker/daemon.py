@@ -424,6 +424,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     logs.configure(args.log_level)
     keep_others_out()
     show_devices(args.cuda_devices, os.environ)
+    if not args.debuggable:  # before a key is read; the worker's trainers may run beside any of these tasks
+        be_readable(False)
     try:
         options = options_of(args)
         if args.new_identity:
@@ -432,8 +434,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             return doctor(options)
         if args.deliver is not None:
             return deliver(options, args.deliver)
-        if not args.debuggable:  # before a key is read
-            be_readable(False)
         own = options.places.repo_root == ROOT
         worker = TrainerWorker(options, trainer_digests=installed_digests if own else dict)
     except (StateFolderError, CredentialsError, ValueError) as error:

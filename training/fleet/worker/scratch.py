@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from training.files import folder_of_large_files, remove_tree
@@ -33,6 +33,7 @@ class ScratchSpace:
     """Makes the scratch folders of one worker; ``worker`` begins their names, so that its next session finds them."""
 
     worker: str
+    _found: list[set[str]] = field(default_factory=list)  # for each running attempt, what shared memory was there
 
     def clear(self) -> None:
         """Delete the folders of attempts that ended with a killed worker."""
@@ -45,6 +46,7 @@ class ScratchSpace:
         """Yield the environment variables that name a new folder; afterwards delete the folder, and shared memory that
         was left since. Where no folder can be made, there are no variables."""
         before = _segments()
+        self._found.append(before)
         folder = None
         try:
             folder = Path(tempfile.mkdtemp(prefix=self.worker, dir=folder_of_large_files()))
@@ -55,7 +57,9 @@ class ScratchSpace:
         finally:
             if folder is not None:
                 remove_tree(folder)
-            left = _segments() - before
+            self._found.remove(before)
+            # Memory that another running attempt may have made stays until that ends.
+            left = (_segments() - before).intersection(*self._found)
             for name in left - _mapped(left):
                 remove_tree(SHARED_MEMORY / name)
 
