@@ -73,7 +73,9 @@ def test_it_changes_no_job_until_an_operator_accepts_it(receiver):
     later = FakeClock(now=SystemClock().now() + 3600.0)
     assert "unnamed" not in {each.check for each in examine(state_in(receiver.folder), later).findings}
     assert jobs(receiver, "accept", "desk") == (1, "cis490-jobs: no work of host desk waits to be confirmed")
+    assert receiver.service.host_of(receiver.service.host_registry.known["pi"]).untried
     assert jobs(receiver, "accept", "pi") == (0, "accept pi: one, two")
+    assert not receiver.service.host_of(receiver.service.host_registry.known["pi"]).untried, "two were verified"
     assert (receiver.status("one"), told(receiver)) == ("completed", [])
     detail = receiver.client().job("one")
     assert [(each["host"], each["end_reason"]) for each in detail["attempts"]][-1] == ("pi", "completed")
@@ -95,7 +97,11 @@ def test_what_is_refused_is_deleted_and_its_worker_told(receiver, by_page):
         address = next(each for each in map(html.unescape, links) if "refuse" in each)
         page = look(receiver, address, Cookie=session)[1]
         assert "Refuse 2 results of pi." in words_of(page)
-        assert "was refused" in send(receiver, "/act", body=fields_of(page), Cookie=session)[2]
+        bring(receiver, "pi", "unseen", "three")
+        status, _, page = send(receiver, "/act", body=fields_of(page), Cookie=session)
+        assert (status, "has changed meanwhile" in page, len(bundles)) == (409, True, 2)
+        assert "Refuse 3 results of pi." in words_of(page)
+        assert "was refused" in send(receiver, "/act?all=true", body=fields_of(page), Cookie=session)[2]
     else:
         assert jobs(receiver, "refuse", "pi") == (0, "refuse pi: one, two")
     assert (len(bundles), list(receiver.store.artifacts())) == (2, []), "equal bytes of two models, too"
@@ -164,3 +170,6 @@ def test_after_a_restore_one_yes_takes_what_all_hosts_finished_before(tmp_path):
         assert "1 of them, it says, from before the restore of 20" in told(receiver)[0]
         assert jobs(receiver, "accept", "pi", "--all") == (0, "accept pi: two, one")
         assert [receiver.status(name) for name in ("one", "two", "three")] == ["completed", "completed", "pending"]
+        entries = receiver.client().call("audit")["entries"]
+        of_hosts = {each["subject"]: each["after"] for each in entries if each["act"] == "accept"}
+        assert of_hosts == {"pi": '{"jobs": ["one"]}', "desk": '{"jobs": ["two"]}'}

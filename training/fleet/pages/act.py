@@ -112,11 +112,12 @@ _DECIDED: Mapping[Act, tuple[str, str]] = {  # what it does, what it did
 }
 
 
-def decision_question(act: Act, host: str, jobs: Sequence[str]) -> Question:
-    """Make the confirmation page for a host's unconfirmed work, which is of these jobs."""
+def decision_question(act: Act, host: str, jobs: Sequence[str], mark: str) -> Question:
+    """Make the confirmation page for a host's unconfirmed work, which is of these jobs and has this mark."""
     button = f"{act.capitalize()} {counted(len(jobs), 'results')} of {one_line(host, 60)}"
     lines = [one_line(job, 80) for job in jobs]
-    return Question(f"{button}.", [_DECIDED[act][0]], button, [("what", str(act)), ("host", host)], lines)
+    fields = [("what", str(act)), ("host", host), ("mark", mark)]
+    return Question(f"{button}.", [_DECIDED[act][0]], button, fields, lines)
 
 
 def decision_outcome(act: Act, answer: DecisionReply) -> Outcome:

@@ -204,12 +204,17 @@ def order(service: Service, audit: AuditLog, act: Act, host: str, who: str, *, a
     return answer
 
 
-def decide(service: Service, audit: AuditLog, act: Act, host: str, who: str, *, before_restore: bool) -> list[Row]:
+def decide(
+    service: Service, audit: AuditLog, act: Act, host: str, who: str, *, every: bool = False, mark: str | None = None
+) -> list[Row] | None:
     """Record in the audit that a host's unconfirmed work is accepted or refused, and return the work; with
-    ``before_restore`` also every host's from before a restore. Refused work is marked so at once; accepted work still
-    has to be verified."""
-    rows = unconfirmed.waiting(service.queue.db, host, before_restore=before_restore)
-    audit.write(who, act, host, after={"jobs": [row["name"] for row in rows]})
+    ``every`` also every host's from before a restore. Refused work is marked so at once; accepted work still
+    has to be verified. Return None, without a change, if ``mark`` is given and is not the work's."""
+    rows = unconfirmed.waiting(service.queue.db, host, before_restore=every)
+    if mark not in (None, unconfirmed.mark_of(rows)):
+        return None
+    for each in sorted({row["host"] for row in rows}):
+        audit.write(who, act, each, after={"jobs": [row["name"] for row in rows if row["host"] == each]})
     for row in rows if act is Act.REFUSE else ():
         unconfirmed.refuse(service, row)
     return rows

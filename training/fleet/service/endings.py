@@ -292,6 +292,7 @@ class Uploads(Calls):
             self._queue.moves.deliver(job, made, size)
             self._queue.db.run("forget_unconfirmed", claim_id=made.claim_id)
             self._queue.attempts.keep_result(job.granted(made), made.attempt, kept)
+            self._hosts.delivered(made.host)
         job = self._fleet.job(job_id)
         return completed(job, request.artifact_id, job.attempt), found is not None
 

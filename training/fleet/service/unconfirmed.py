@@ -7,7 +7,9 @@ keeps its copy and repeats its report until the work is accepted or refused. No 
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import asdict
 
 import msgspec
@@ -78,6 +80,11 @@ def waiting(db: Database, host: str, *, before_restore: bool = False) -> list[Ro
     if not rows:
         raise Refusal(ProblemType.WRONG_STATE, f"no work of host {host[:80]} waits to be confirmed")
     return rows
+
+
+def mark_of(rows: Sequence[Row]) -> str:
+    """Return a digest of unconfirmed work, by which a later call finds that it is still the same."""
+    return hashlib.sha256(" ".join(row["claim_id"] for row in rows).encode()).hexdigest()
 
 
 def refuse(fleet: FleetState, row: Row) -> None:

@@ -70,7 +70,7 @@ async def _question(context: ReceiverContext, request: Request, fields: Fields) 
         return pages.order_question(order, host, now, jobs)
     if (word := _WORDS.get(what)) is not None:
         rows = await context.look(lambda: unconfirmed.waiting(context.reader, host))
-        return pages.decision_question(word, host, [row["name"] for row in rows])
+        return pages.decision_question(word, host, [row["name"] for row in rows], unconfirmed.mark_of(rows))
     if what == "release":
         reason = await context.look(lambda: _quarantined(context, host))
         return pages.release_question(host, reason)
@@ -89,11 +89,12 @@ async def _outcome(context: ReceiverContext, request: Request, form: Fields) -> 
 
     what, host, who = _first(form, "what"), _first(form, "host"), acting(context, request)
     if (order := _ORDERS.get(what)) is not None:
-        answer = await context.act(request, lambda: acts.order(context.service, context.audit, order, host, who))
+        given = await context.act(request, lambda: acts.order(context.service, context.audit, order, host, who))
         context.room.wake()
-        return pages.order_outcome(order, host, answer.note)
+        return pages.order_outcome(order, host, given.note)
     if (word := _WORDS.get(what)) is not None:
-        return pages.decision_outcome(word, await decided(word, context, request, host))
+        answer = await decided(word, context, request, host, mark=_first(form, "mark"))
+        return None if answer is None else pages.decision_outcome(word, answer)
     if what == "release":
         await context.act(request, lambda: acts.release(context.service, context.audit, host, who))
         context.room.wake()
@@ -109,11 +110,15 @@ async def _outcome(context: ReceiverContext, request: Request, form: Fields) -> 
     return None if done is None else pages.jobs_outcome(doing, done)
 
 
-async def decided(act: Act, context: ReceiverContext, request: Request, host: str) -> DecisionReply:
-    """Accept or refuse a host's unconfirmed work; with ``?all=true`` also every host's from before a restore."""
-    every = request.query_params.get("all") == "true"
-    who, decide = acting(context, request), partial(acts.decide, context.service, context.audit, act, host)
-    rows = await context.act(request, lambda: decide(who, before_restore=every))
+async def decided(
+    act: Act, context: ReceiverContext, request: Request, host: str, *, every: bool = False, mark: str | None = None
+) -> DecisionReply | None:
+    """Accept or refuse unconfirmed work, as :func:`acts.decide` selects it. Return None, without acting, if ``mark`` is
+    given and is not the work's."""
+    decide = partial(acts.decide, context.service, context.audit, act, host, acting(context, request))
+    rows = await context.act(request, lambda: decide(every=every, mark=mark))
+    if rows is None:
+        return None
     left = await carry_out(context, request, context.delivery.accept(rows)) if act is Act.ACCEPT else []
     return DecisionReply(host=host, jobs=[row["name"] for row in rows], left=left)
 

@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from training.certain import certain
 from training.fleet.receiver.http import (
     acts,
     datasets,
@@ -332,7 +333,9 @@ async def _ordered(act: Act, context: ReceiverContext, request: Request) -> Answ
 
 
 async def _decided(act: Act, context: ReceiverContext, request: Request) -> Answer:
-    return await acts.decided(act, context, request, request.path_params["host_id"])
+    every = request.query_params.get("all") == "true"
+    answer = await acts.decided(act, context, request, request.path_params["host_id"], every=every)
+    return certain(answer, "only work with a mark is asked about again")
 
 
 _ACTS: dict[str, Endpoint] = {
