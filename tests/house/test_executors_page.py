@@ -8,7 +8,7 @@ import json
 from places import ROOT, TESTS
 
 
-def test_the_page_shows_the_record_of_every_engine() -> None:
+def test_the_page_shows_the_record_of_every_engine():
     spec = importlib.util.spec_from_file_location("engines_main", TESTS / "engines" / "__main__.py")
     assert spec is not None
     assert spec.loader is not None

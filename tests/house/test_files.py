@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,13 +13,13 @@ from training.files import INODES_KEPT, LocalFs, free_bytes, keep_others_out, re
 
 
 @pytest.fixture
-def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def done(monkeypatch):
     """The operations whose order is the promise, as they happen."""
     seen: list[str] = []
     for name in ("fsync", "sync_file", "replace", "sync_folder"):
         real = getattr(LocalFs, name)
 
-        def spy(*args: object, name: str = name, real: object = real) -> object:
+        def spy(*args, name=name, real=real):
             seen.append(name)
             return real(*args)  # type: ignore[operator]
 
@@ -29,7 +27,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def test_a_file_is_synced_renamed_and_its_folder_synced(tmp_path: Path, done: list[str]) -> None:
+def test_a_file_is_synced_renamed_and_its_folder_synced(tmp_path, done):
     write_whole(tmp_path / "a", b"1")
     (tmp_path / "part").write_bytes(b"2")
     settle(tmp_path / "part", tmp_path / "b")
@@ -40,7 +38,7 @@ def test_a_file_is_synced_renamed_and_its_folder_synced(tmp_path: Path, done: li
 
 @pytest.mark.skipif(os.name == "nt", reason="permissions of POSIX")
 @pytest.mark.parametrize(("mode", "expected"), [(0o600, 0o600), (0o644, 0o644), (None, 0o640)])
-def test_permissions_are_as_asked_or_as_the_umask_leaves(tmp_path: Path, mode: int | None, expected: int) -> None:
+def test_permissions_are_as_asked_or_as_the_umask_leaves(tmp_path, mode, expected):
     before = os.umask(0o027)
     try:
         write_whole(tmp_path / "a", b"1", mode=mode)
@@ -49,12 +47,10 @@ def test_permissions_are_as_asked_or_as_the_umask_leaves(tmp_path: Path, mode: i
     assert (tmp_path / "a").stat().st_mode & 0o777 == expected
 
 
-def test_what_cannot_be_written_leaves_the_old_file_and_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_written_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
     write_whole(tmp_path / "a", b"old")
 
-    def full(*_: object) -> None:
+    def full(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(LocalFs, "write", full)
@@ -63,7 +59,7 @@ def test_what_cannot_be_written_leaves_the_old_file_and_no_other(
     assert [each.read_bytes() for each in tmp_path.iterdir()] == [b"old"]
 
 
-def test_two_that_write_one_file_at_once_have_unfinished_files_of_their_own(tmp_path: Path) -> None:
+def test_two_that_write_one_file_at_once_have_unfinished_files_of_their_own(tmp_path):
     (tmp_path / "a.part").write_bytes(b"the other's")
     write_whole(tmp_path / "a", b"1", part=tmp_path / "a.mine")
     assert sorted((each.name, each.read_bytes()) for each in tmp_path.iterdir()) == [
@@ -72,11 +68,11 @@ def test_two_that_write_one_file_at_once_have_unfinished_files_of_their_own(tmp_
     ]
 
 
-def test_the_room_of_a_place_that_is_not_there_yet_is_its_disks(tmp_path: Path) -> None:
+def test_the_room_of_a_place_that_is_not_there_yet_is_its_disks(tmp_path):
     assert free_bytes(tmp_path / "not" / "yet") == pytest.approx(free_bytes(tmp_path), rel=0.5)
 
 
-def test_a_file_system_without_inodes_has_no_room_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_inodes_has_no_room_and_says_why(tmp_path, monkeypatch):
     found = SimpleNamespace(f_files=400, f_favail=INODES_KEPT, f_bavail=9, f_blocks=9, f_bfree=9, f_frsize=9)
     monkeypatch.setattr(os, "statvfs", lambda _: found, raising=False)
     place = tmp_path / "not" / "yet"
@@ -90,12 +86,10 @@ def test_a_file_system_without_inodes_has_no_room_and_says_why(tmp_path: Path, m
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows syncs no folder")
-def test_a_file_system_that_cannot_sync_folders_is_named_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_file_system_that_cannot_sync_folders_is_named_once(tmp_path, monkeypatch, caplog):
     why = [errno.EINVAL, errno.EINVAL, errno.EIO]
 
-    def refused(_: int) -> None:
+    def refused(_):
         raise OSError(why.pop(0), "as it says")
 
     monkeypatch.setattr(os, "fsync", refused)
@@ -109,7 +103,7 @@ def test_a_file_system_that_cannot_sync_folders_is_named_once(
 
 @pytest.mark.skipif(os.name == "nt", reason="permissions of POSIX")
 @pytest.mark.parametrize(("umask", "narrowed"), [(0, 0o022), (0o020, 0o022), (0o002, 0o002), (0o077, 0o077)])
-def test_no_umask_lets_others_write(tmp_path: Path, umask: int, narrowed: int) -> None:
+def test_no_umask_lets_others_write(tmp_path, umask, narrowed):
     before = os.umask(umask)
     try:
         LocalFs().mkdir(tmp_path / "models" / "gbt_oracle")
@@ -121,8 +115,8 @@ def test_no_umask_lets_others_write(tmp_path: Path, umask: int, narrowed: int) -
     assert found == narrowed
 
 
-def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
+def test_a_full_disk_names_the_file(tmp_path, monkeypatch):
+    def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(LocalFs, "write", full)
@@ -133,9 +127,7 @@ def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.skipif(os.name == "nt", reason="folders of POSIX")
-def test_a_tree_is_removed_at_any_depth_and_what_its_links_name_stays(
-    tmp_path: Path, dig: Callable[[Path], None]
-) -> None:
+def test_a_tree_is_removed_at_any_depth_and_what_its_links_name_stays(tmp_path, dig):
     kept = tmp_path / "kept"
     kept.write_bytes(b"1")
     for name in ("tree", "tree/a", "tree/a/b", "other"):

@@ -16,11 +16,11 @@ from training.fleet.scheduling.job import TRANSITIONS
 TEXT = PAGE.read_text(encoding="utf-8")
 
 
-def test_the_page_shows_the_record() -> None:
+def test_the_page_shows_the_record():
     assert rendered(TEXT) == TEXT, "run `python -m tests.torture.page`"
 
 
-def test_nothing_recorded_was_broken() -> None:
+def test_nothing_recorded_was_broken():
     record = json.loads(RECORD.read_text())
     assert set(record) <= {part.name for part in PARTS}
     assert [case for run in record.values() for case in run["broken"]] == []
@@ -36,7 +36,7 @@ NEWER = {
 }
 
 
-def test_a_whole_simulation_met_every_fault_and_every_transition() -> None:
+def test_a_whole_simulation_met_every_fault_and_every_transition():
     """As the record stands, once no task of it is missing."""
     run = json.loads(RECORD.read_text())["sim"]
     if len(run["done"]) < run["tasks"]:
@@ -45,18 +45,18 @@ def test_a_whole_simulation_met_every_fault_and_every_transition() -> None:
     assert wanted - set(run["counts"]) == NEWER, "what a new record has is newer than that no more"
 
 
-def test_every_part_is_explained() -> None:
+def test_every_part_is_explained():
     below = TEXT.partition("## The promises")[2]
     assert [part.name for part in PARTS if f"*{part.name}*" not in below] == []
 
 
-def test_every_test_that_is_named_exists() -> None:
+def test_every_test_that_is_named_exists():
     named = set(re.findall(r"`(?:tests/)?((?:\w+/)*\w+\.py)`", TEXT))
     assert named
     assert [name for name in named if not (ROOT / "tests" / name).exists()] == []
 
 
-def test_every_part_makes_tasks_of_both_sizes() -> None:
+def test_every_part_makes_tasks_of_both_sizes():
     for part in PARTS:
         full, quick = part.tasks(True), part.tasks(False)
         assert len(full) >= len(quick), part.name

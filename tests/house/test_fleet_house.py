@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import ast
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 
 import house
 import pytest
-from house import RULES, Module, Rule, modules
+from house import RULES, Module, modules
 from places import ROOT
 
 from training.fleet.cli.program import MODULES, app
@@ -23,39 +22,39 @@ from training.fleet.worker import options as worker_options
 
 
 @cache
-def the_house() -> list[Module]:
+def the_house():
     """Every module, read by the first test that asks and not by whoever only lists the tests."""
     return modules(ROOT)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
-def test_the_house_is_kept(rule: Rule) -> None:
+def test_the_house_is_kept(rule):
     broken = [f"{module.name}:{line} {said}" for module in the_house() for line, said in rule(module)]
     assert not broken, "\n" + "\n".join(broken)
 
 
-def test_the_walk_sees_the_house() -> None:
+def test_the_walk_sees_the_house():
     names = {module.name for module in the_house()}
     assert {"training", "training.clock", "training.fleet.queue", "training.trainer.run"} <= names
     for pattern in (house.STARTERS + " " + house.PURE_PACKAGES).split():
         assert any(module.is_any(pattern) for module in the_house()), f"{pattern} names nothing: a stale rule"
 
 
-def test_every_room_of_the_fleet_stands_in_the_table() -> None:
+def test_every_room_of_the_fleet_stands_in_the_table():
     rooms = {house.room(module.name) for module in the_house() if house.within(module.name, "training.fleet")}
     assert rooms - {"training.fleet"} == {f"training.fleet.{name}" for name in house.MAY_IMPORT}
     assert len(rooms - {"training.fleet", "training.fleet.join"}) <= 16
 
 
-def test_no_two_packages_import_each_other() -> None:
+def test_no_two_packages_import_each_other():
     assert list(house.each_other(the_house())) == []
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
+def test_no_modules_import_each_other_in_a_circle():
     assert list(house.circles(the_house())) == []
 
 
-def test_a_circle_is_seen_inside_functions_too() -> None:
+def test_a_circle_is_seen_inside_functions_too():
     three = [
         Module.of("training.a", "from training.b import x"),
         Module.of("training.b", "def f():\n  from training import c"),
@@ -65,7 +64,7 @@ def test_a_circle_is_seen_inside_functions_too() -> None:
     assert list(house.circles(three)) == [["training.a", "training.b", "training.c"]]
 
 
-def test_two_packages_that_import_each_other_are_seen() -> None:
+def test_two_packages_that_import_each_other_are_seen():
     pair = [
         Module.of("training.fleet.client", "from training.fleet.store import datasets"),
         Module.of("training.fleet.store.datasets", "def f():\n  import training.fleet.client"),
@@ -124,7 +123,7 @@ BREAKS: list[tuple[Callable[[Module], object], str, str]] = [
 
 
 @pytest.mark.parametrize(("rule", "name", "source"), BREAKS)
-def test_each_rule_sees_what_breaks_it(rule: Rule, name: str, source: str) -> None:
+def test_each_rule_sees_what_breaks_it(rule, name, source):
     assert list(rule(Module.of(name, source)))
 
 
@@ -146,18 +145,18 @@ ALLOWED = [
 
 
 @pytest.mark.parametrize(("name", "source"), ALLOWED)
-def test_no_rule_sees_what_is_allowed(name: str, source: str) -> None:
+def test_no_rule_sees_what_is_allowed(name, source):
     assert [each for rule in RULES for each in rule(Module.of(name, source))] == []
 
 
-def test_every_rule_is_tried() -> None:
+def test_every_rule_is_tried():
     assert {rule for rule, _, _ in BREAKS} == set(RULES)
 
 
 # ── at run time ─────────────────────────────────────────────────────────────────────────────
 
 
-def loaded_by(module: str) -> set[str]:
+def loaded_by(module):
     """List everything that a fresh interpreter has loaded after importing this."""
     code = f"import sys, {module}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
@@ -166,7 +165,7 @@ def loaded_by(module: str) -> set[str]:
 
 
 @pytest.mark.parametrize("module", ["receiver", "worker", "cli", "manifest", "client", "capability", "queue"])
-def test_what_coordinates_loads_no_ml_library(module: str) -> None:
+def test_what_coordinates_loads_no_ml_library(module):
     loaded = loaded_by(f"training.fleet.{module}")
     assert loaded & {*house.HEAVY.split(), "prometheus_client", "training.fleet.receiver.metrics.snapshot"} == set()
     assert [m for m in loaded if house.within(m, "training.data training.trainer")] == []
@@ -179,14 +178,14 @@ LATE = """difflib jinja2 cryptography ctypes xml statistics http.server urllib.r
 """
 
 
-def test_a_receiver_at_rest_holds_nothing_that_it_does_not_use() -> None:
+def test_a_receiver_at_rest_holds_nothing_that_it_does_not_use():
     """With the parts of uvicorn that its start asks for by name. A megabyte is much on a small board."""
     loaded = loaded_by("training.fleet.receiver.program, uvicorn.lifespan.off, uvicorn.loops.auto")
     assert [each for each in sorted(loaded) if house.within(each, LATE)] == []
 
 
 @pytest.mark.parametrize("module", ["worker", "client", "process.launcher"])
-def test_what_runs_on_every_host_stays_small(module: str) -> None:
+def test_what_runs_on_every_host_stays_small(module):
     loaded = loaded_by(f"training.fleet.{module}")
     assert loaded & {"msgspec", "starlette", "uvicorn", "typer", "rich", "sqlite3"} == set()
 
@@ -194,14 +193,14 @@ def test_what_runs_on_every_host_stays_small(module: str) -> None:
 # ── what is documented ──────────────────────────────────────────────────────────────────────
 
 
-def page(name: str) -> str:
+def page(name):
     path = ROOT / "docs" / name
     if not path.exists():
         pytest.skip(f"docs/{name} is not written yet")
     return path.read_text(encoding="utf-8")
 
 
-def addresses(module: Module) -> Iterator[str]:
+def addresses(module):
     """Every address of the API in a module's text, without its query; each value put into it is an ``x``."""
     joined = {id(part) for node in ast.walk(module.tree) if isinstance(node, ast.JoinedStr) for part in node.values}
     for node in ast.walk(module.tree):
@@ -212,7 +211,7 @@ def addresses(module: Module) -> Iterator[str]:
                 yield said.partition("?")[0]
 
 
-def test_callers_use_addresses_of_the_route_table_alone() -> None:
+def test_callers_use_addresses_of_the_route_table_alone():
     """The client takes them from the table; the installer, which needs no message, spells its two out."""
     from training.fleet.wire.routes import ROUTES
 
@@ -223,7 +222,7 @@ def test_callers_use_addresses_of_the_route_table_alone() -> None:
     assert [each for each in sorted(said) if not any(path.fullmatch(each[1]) for path in known)] == []
 
 
-def test_the_protocol_page_names_every_address_and_every_refusal() -> None:
+def test_the_protocol_page_names_every_address_and_every_refusal():
     text = page("protocol.md")
     from training.fleet.wire.constants import ProblemType
     from training.fleet.wire.routes import ROUTES
@@ -238,7 +237,7 @@ def test_the_protocol_page_names_every_address_and_every_refusal() -> None:
     assert sorted(problem_type for problem_type in ProblemType if f"`{problem_type}`" not in text) == []
 
 
-def test_the_protocol_page_speaks_of_every_status_and_end() -> None:
+def test_the_protocol_page_speaks_of_every_status_and_end():
     text = page("protocol.md")
     assert [word for word in [*JobStatus, *EndReason] if word not in text] == []
 
@@ -247,7 +246,7 @@ def test_the_protocol_page_speaks_of_every_status_and_end() -> None:
     ("program", "where"),
     [("receiver/program.py", "operations.md"), ("worker/options.py", "operations.md"), ("cli/*.py", "command-line.md")],
 )
-def test_the_pages_for_operators_name_every_flag(program: str, where: str) -> None:
+def test_the_pages_for_operators_name_every_flag(program, where):
     text = page(where)
     source = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "training" / "fleet").glob(program)))
     flags = set(re.findall(r'"(--[a-z][a-z-]+)[/"]', source))
@@ -258,9 +257,7 @@ def test_the_pages_for_operators_name_every_flag(program: str, where: str) -> No
 @pytest.mark.parametrize(
     ("program", "make"), [("receiver", receiver_program._parser), ("worker", worker_options.parser)]
 )
-def test_the_tables_of_flags_have_the_programs_flags_and_defaults(
-    program: str, make: Callable[[], argparse.ArgumentParser]
-) -> None:
+def test_the_tables_of_flags_have_the_programs_flags_and_defaults(program, make):
     table = re.search(rf"^\| {program} \| default \|.*\n\|[-|]+\n((?:\|.*\n)+)", page("operations.md"), re.MULTILINE)
     assert table is not None
     told = {}
@@ -279,7 +276,7 @@ def test_the_tables_of_flags_have_the_programs_flags_and_defaults(
     }
 
 
-def test_every_command_that_is_suggested_stands_in_backticks() -> None:
+def test_every_command_that_is_suggested_stands_in_backticks():
     """By them the flags that were given are put in; what is not within a sentence is not looked at."""
     bare = []
     for module in modules(ROOT, "training/fleet"):
@@ -292,13 +289,13 @@ def test_every_command_that_is_suggested_stands_in_backticks() -> None:
     assert bare == []
 
 
-def commands() -> set[str]:
+def commands():
     found = {each.name or each.callback.__name__ for each in app.registered_commands}  # type: ignore[union-attr]
     groups = {each.name for each in app.registered_groups if isinstance(each.name, str)}
     return {name.replace("_", "-") for name in found | groups}
 
 
-def test_the_page_of_commands_names_each_in_its_tables_and_with_its_json() -> None:
+def test_the_page_of_commands_names_each_in_its_tables_and_with_its_json():
     tables, *sections = page("command-line.md").split("\n## ")
     (shapes,) = (each for each in sections if each.startswith("JSON\n"))
     rows = " ".join(re.findall(r"^\| (.*?) \| ", tables, re.MULTILINE))
@@ -306,7 +303,7 @@ def test_the_page_of_commands_names_each_in_its_tables_and_with_its_json() -> No
     assert sorted(name for name in commands() if not re.search(rf"`{name}[ `]", shapes)) == []
 
 
-def test_a_function_that_takes_what_a_command_takes_is_registered_or_called() -> None:
+def test_a_function_that_takes_what_a_command_takes_is_registered_or_called():
     files = sorted((ROOT / "training/fleet/cli").glob("*.py"))
     everything = "".join(path.read_text(encoding="utf-8") for path in files)
     for mark, name in re.findall(r"(@.+\n)?def ([a-z]\w*)\(\s*context: CommandContext", everything):
@@ -317,12 +314,12 @@ def test_a_function_that_takes_what_a_command_takes_is_registered_or_called() ->
     }
 
 
-def test_the_page_of_the_dashboard_has_each_page_of_the_menu() -> None:
+def test_the_page_of_the_dashboard_has_each_page_of_the_menu():
     text = page("dashboard.md")
     assert [row.path for row in PAGES.values() if row.shown and row.shown.menu and f"`{row.path}`" not in text] == []
 
 
-def test_no_page_names_a_command_that_does_not_exist() -> None:
+def test_no_page_names_a_command_that_does_not_exist():
     known = commands()
     for path in [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]:
         named = set(re.findall(r"cis490-jobs ([a-z]+(?:-[a-z]+)*)", path.read_text(encoding="utf-8")))
@@ -336,7 +333,7 @@ PAST = ("CHANGELOG.md", "docs/decisions/", "docs/guarantees.md")  # they speak o
 FOLDERS = {".ci", "bench", "docs", "etc", "examples", "fuzz", "locks", "scripts", "tests", "tools", "training"}
 
 
-def tracked_names() -> list[str]:
+def tracked_names():
     """The path of every file of the repository."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
     if listed.returncode:
@@ -344,11 +341,11 @@ def tracked_names() -> list[str]:
     return listed.stdout.splitlines()
 
 
-def test_the_repository_holds_no_folder_that_a_run_left() -> None:
+def test_the_repository_holds_no_folder_that_a_run_left():
     assert {name.split("/")[0] for name in tracked_names() if "/" in name} == FOLDERS
 
 
-def tracked() -> dict[str, str]:
+def tracked():
     """The text of every file of the repository, but for recorded data."""
     kinds = (".py", ".md", ".sql", ".toml", ".sh", ".html", ".js", ".ini", "Makefile", ".ci/run")
     return {
@@ -358,20 +355,20 @@ def tracked() -> dict[str, str]:
     }
 
 
-def test_every_name_in_prose_exists() -> None:
+def test_every_name_in_prose_exists():
     stale = list(house.Names(tracked(), PAST).mean_nothing())
     assert stale == [], "\n" + "\n".join(stale)
 
 
 @pytest.mark.parametrize("prose", ["see work/gone.py", "training.fleet.gone does", "the gone_module", "docs/gone.md"])
-def test_a_name_that_means_nothing_is_seen(prose: str) -> None:
+def test_a_name_that_means_nothing_is_seen(prose):
     known = {"training/fleet/work/here.py": "x = 1", "docs/here.md": "`work/here.py`, x"}
     for more in ({"docs/page.md": prose}, {"a.py": f'"""{prose}"""'}, {"a.py": f"x = 1  # {prose}"}):
         assert len(list(house.Names({**known, **more}).mean_nothing())) == 1
     assert list(house.Names(known).mean_nothing()) == []
 
 
-def test_every_test_that_windows_runs_is_there() -> None:
+def test_every_test_that_windows_runs_is_there():
     """``make windows`` leaves out a name without a file in silence."""
     found = re.search(r"^WINDOWS_TESTS := ((?:.*\\\n)*.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert found is not None

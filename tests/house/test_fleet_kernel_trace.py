@@ -52,7 +52,7 @@ class Call:
 
 
 @pytest.fixture(scope="module")
-def trace(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Call]]:
+def trace(tmp_path_factory):
     """The calls of each section of the program."""
     folder = tmp_path_factory.mktemp("traced")
     (folder / "work").mkdir()
@@ -76,7 +76,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Call]]:
     return sections
 
 
-def _call(line: str, folder: Path) -> Call | None:
+def _call(line, folder):
     found = re.match(r"\d+\s+(\w+)\((.*)\)\s+=\s+(\d+)", line)
     if found is None or str(folder) not in line:
         return None  # failed calls, others' files
@@ -96,7 +96,7 @@ def _call(line: str, folder: Path) -> Call | None:
     return None
 
 
-def unsynced(calls: list[Call]) -> list[str]:
+def unsynced(calls):
     """All that a power cut after these calls could take away, and every name that was given too early."""
     dirty: set[Path] = set()
     renamed_in: dict[Path, set[Path]] = {}
@@ -123,13 +123,13 @@ def unsynced(calls: list[Call]) -> list[str]:
 
 
 @pytest.mark.parametrize("promise", PROMISES)
-def test_what_is_called_durable_is_synced(trace: dict[str, list[Call]], promise: str) -> None:
+def test_what_is_called_durable_is_synced(trace, promise):
     calls = trace[promise]
     assert any(call.what == "sync" for call in calls), "the trace shows nothing: is it one?"
     assert not unsynced([call for call in calls if not call.path.name.endswith("-shm")])
 
 
-def test_a_bundle_is_written_synced_renamed_and_its_folders_synced(trace: dict[str, list[Call]]) -> None:
+def test_a_bundle_is_written_synced_renamed_and_its_folders_synced(trace):
     made = {"gone", "name"}  # folders and the part itself; the bundle's name comes by a rename
     calls = [call for call in trace["published"] if call.what not in made or call.source]
     bundle = next(call for call in calls if call.path.name == "bundle.tar.zst")
@@ -142,15 +142,13 @@ def test_a_bundle_is_written_synced_renamed_and_its_folders_synced(trace: dict[s
 
 
 @pytest.mark.parametrize("promise", ["equal_bundle_found", "confirmed"])
-def test_a_bundle_that_was_there_is_synced_before_it_is_taken_for_durable(
-    trace: dict[str, list[Call]], promise: str
-) -> None:
+def test_a_bundle_that_was_there_is_synced_before_it_is_taken_for_durable(trace, promise):
     synced = [call.path.name for call in trace[promise] if call.what == "sync"]
     at = synced.index("bundle.tar.zst")
     assert synced[at + 2 :] == ["gbt_oracle", "models"]
 
 
-def test_the_listening_finds_what_is_missing(trace: dict[str, list[Call]]) -> None:
+def test_the_listening_finds_what_is_missing(trace):
     calls = trace["published"]
     for number, call in enumerate(calls):
         if call.what == "sync":

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,23 +18,23 @@ from fuzz import fuzz_index, record
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Iterator[Path]:
+def path(tmp_path):
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield tmp_path / "record.json"
     for number, handler in handlers.items():
         signal.signal(number, handler)
 
 
-def runs(path: Path) -> list[dict[str, Any]]:
+def runs(path):
     found: list[dict[str, Any]] = json.loads(path.read_text())["runs"]
     return found
 
 
-def tried(monkeypatch: pytest.MonkeyPatch, what: Callable[[int], object] = lambda _: None) -> list[bytes]:
+def tried(monkeypatch, what=lambda _: None):
     """Record the inputs of the target from now on; ``what`` is done at each, by its number."""
     given: list[bytes] = []
 
-    def one_input(data: bytes) -> None:
+    def one_input(data):
         given.append(data)
         what(len(given))
 
@@ -44,7 +42,7 @@ def tried(monkeypatch: pytest.MonkeyPatch, what: Callable[[int], object] = lambd
     return given
 
 
-def test_several_processes_may_write_to_one_record(path: Path) -> None:
+def test_several_processes_may_write_to_one_record(path):
     named = [{"target": t, "seed": seed} for t in ("wire", "index") for seed in range(8)]
     with ThreadPoolExecutor(4) as pool:
         for runs_so_far in (1, 10):
@@ -54,7 +52,7 @@ def test_several_processes_may_write_to_one_record(path: Path) -> None:
     assert json.loads(path.read_text())["inputs"] == {"index": 80, "wire": 80}
 
 
-def test_runs_add_up_and_each_has_a_seed_of_its_own(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_add_up_and_each_has_a_seed_of_its_own(path, monkeypatch):
     path.write_text('{"machine": "that one", "runs": [{"target": "index", "runs": 100}]}')
     given = tried(monkeypatch)
     for _ in range(2):
@@ -69,7 +67,7 @@ def test_runs_add_up_and_each_has_a_seed_of_its_own(path: Path, monkeypatch: pyt
     assert given == before[:300]
 
 
-def test_a_total_goes_on_from_the_record(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_total_goes_on_from_the_record(path, monkeypatch):
     given = tried(monkeypatch)
     for total in ("300", "700", "500"):
         assert program.main(["index", "--total", total, "--record", str(path)]) == 0
@@ -78,16 +76,14 @@ def test_a_total_goes_on_from_the_record(path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_a_run_and_leaves_what_it_did(
-    path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
-) -> None:
+def test_a_signal_ends_a_run_and_leaves_what_it_did(path, monkeypatch, number):
     given = tried(monkeypatch, lambda n: signal.raise_signal(number) if n == 400 else None)
     assert program.main(["index", "--runs", "100000", "--record", str(path)]) == 130
     assert 400 <= len(given) < 1000
     assert record.total(path, "index") == len(given)
 
 
-def test_what_raised_is_kept_and_on_record(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_raised_is_kept_and_on_record(path, monkeypatch, tmp_path):
     monkeypatch.setattr(program, "FOUND", tmp_path / "found")
     given = tried(monkeypatch, lambda n: 1 // (50 - n))
     assert program.main(["index", "--record", str(path)]) == 1

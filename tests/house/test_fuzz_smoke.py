@@ -19,12 +19,11 @@ from fuzz import TARGETS
 from fuzz.mutate import CORPUS, inputs
 from training.certain import certain
 from training.fleet.service.claims import Claims
-from training.fleet.wire.attempts import ClaimReply, ClaimRequest
 
 RUNS = 3_000
 
 
-def target(name: str) -> Any:
+def target(name):
     return importlib.import_module(f"fuzz.fuzz_{name}")
 
 
@@ -39,7 +38,7 @@ _PLANTED: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_thousands_of_inputs_then_a_planted_fault(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thousands_of_inputs_then_a_planted_fault(name, monkeypatch):
     fuzzed = target(name)
     tried = list(itertools.islice(inputs(name, fuzzed.WORDS, seed=1), RUNS))
     for data in tried:
@@ -52,10 +51,10 @@ def test_thousands_of_inputs_then_a_planted_fault(name: str, monkeypatch: pytest
         all(fuzzed.one_input(data) is None for data in tried)
 
 
-def test_a_call_meets_nothing_that_an_earlier_one_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_meets_nothing_that_an_earlier_one_left(monkeypatch):
     claim, met = Claims.claim, []
 
-    def claimed(claims: Claims, request: ClaimRequest) -> ClaimReply:
+    def claimed(claims, request):
         met.append([(host.name, host.session_id) for host in claims._fleet.known_hosts()])
         return claim(claims, request)
 
@@ -68,19 +67,19 @@ def test_a_call_meets_nothing_that_an_earlier_one_left(monkeypatch: pytest.Monke
     assert met == [[("pi", "0000000001-a")]] * 3
 
 
-def test_the_same_seed_makes_the_same_inputs() -> None:
+def test_the_same_seed_makes_the_same_inputs():
     first, again, other = (
         list(itertools.islice(inputs("wire", target("wire").WORDS, seed), 200)) for seed in (1, 1, 2)
     )
     assert first == again != other
 
 
-def test_every_target_has_a_file_and_every_file_is_a_target() -> None:
+def test_every_target_has_a_file_and_every_file_is_a_target():
     files = {path.stem.removeprefix("fuzz_") for path in (ROOT / "fuzz").glob("fuzz_*.py")}
     assert files == set(TARGETS)
 
 
-def test_whole_bundles_get_beyond_their_headers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whole_bundles_get_beyond_their_headers(monkeypatch):
     reached: list[object] = []
     monkeypatch.setattr("training.fleet.cli.models._check_sidecars", lambda *_: reached.append(0))
     whole = [CORPUS / "unpack" / "0_good", *(CORPUS / "unpack").glob("[a-h]_*")]
@@ -103,5 +102,5 @@ def test_whole_bundles_get_beyond_their_headers(monkeypatch: pytest.MonkeyPatch)
     ],
     ids=["no list", "a text for a job", "a time beyond all calendars", "half a character", "an escape"],
 )
-def test_an_answer_of_another_form_is_one_sentence_and_no_traceback(answer: bytes) -> None:
+def test_an_answer_of_another_form_is_one_sentence_and_no_traceback(answer):
     target("renderer").one_input(answer)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from places import ROOT
@@ -13,24 +12,24 @@ from places import ROOT
 from training.leaving import CANNOT_FLUSH
 
 
-def ran(program: str, **how: object) -> subprocess.CompletedProcess[str]:
+def ran(program, **how):
     found = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", "PYTHONUNBUFFERED": ""}
     words = [sys.executable, "-c", "from training.leaving import leave\n" + program]
     return subprocess.run(words, env=found, text=True, stderr=subprocess.PIPE, check=False, **how)  # type: ignore[call-overload,no-any-return]
 
 
-def said(program: str) -> tuple[int, str]:
+def said(program):
     done = ran(program, stdout=subprocess.PIPE)
     assert done.stderr == ""
     return done.returncode, done.stdout
 
 
 @pytest.mark.parametrize("code", [0, 1, 75])
-def test_what_was_printed_arrives_and_the_code_is_that_of_the_program(code: int) -> None:
+def test_what_was_printed_arrives_and_the_code_is_that_of_the_program(code):
     assert said(f"print('x' * 10_000, end='')\nleave({code})") == (code, "x" * 10_000)
 
 
-def test_what_is_registered_for_the_end_runs_and_objects_are_not_taken_apart() -> None:
+def test_what_is_registered_for_the_end_runs_and_objects_are_not_taken_apart():
     program = """
 import atexit
 class Told:
@@ -42,14 +41,14 @@ leave(3)
     assert said(program) == (3, "registered\n")
 
 
-def test_a_temporary_folder_goes(tmp_path: Path) -> None:
+def test_a_temporary_folder_goes(tmp_path):
     program = f"import tempfile\nkept = tempfile.TemporaryDirectory(dir={str(tmp_path)!r})\nleave(0)"
     done = ran(program, stdout=subprocess.PIPE)
     assert done.returncode == 0
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_thread_that_is_no_daemon_is_waited_for() -> None:
+def test_a_thread_that_is_no_daemon_is_waited_for():
     program = """
 import threading
 go = threading.Event()
@@ -66,7 +65,7 @@ leave(0)
 
 @pytest.mark.skipif(os.name != "posix", reason="closes the reading end of a pipe")
 @pytest.mark.parametrize(("code", "seen"), [(0, CANNOT_FLUSH), (75, 75)])
-def test_a_reader_that_went_away_is_an_exit_code(code: int, seen: int) -> None:
+def test_a_reader_that_went_away_is_an_exit_code(code, seen):
     reading, writing = os.pipe()
     os.close(reading)
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +25,7 @@ PHRASES = [" ".join(each.split()) for each in IDIOMS.split(";")]
 PATTERN = re.compile(r"\b(?:" + "|".join(PHRASES) + r")\b", re.IGNORECASE)
 
 
-def texts() -> Iterator[tuple[str, bool, str]]:
+def texts():
     """Yield the place of each text, whether it is a docstring, and the text; a string without a space is a key."""
     for path in sorted([*(ROOT / "training").rglob("*.html"), ROOT / "README.md"]):
         yield str(path.relative_to(ROOT)), False, path.read_text(encoding="utf-8")
@@ -39,28 +38,28 @@ def texts() -> Iterator[tuple[str, bool, str]]:
                 yield f"{path.relative_to(ROOT)}:{node.lineno}", node.value in docstrings, " ".join(node.value.split())
 
 
-def found(docstrings: bool) -> list[str]:
+def found(docstrings):
     return [
         f"{at}: {hit[0]!r}" for at, is_doc, text in texts() if is_doc is docstrings for hit in PATTERN.finditer(text)
     ]
 
 
-def test_the_list_is_long_enough_and_finds_its_phrases() -> None:
+def test_the_list_is_long_enough_and_finds_its_phrases():
     assert len(set(PHRASES)) >= 60
     assert PATTERN.findall("A job of before goes on on Nobody's host.") == ["of before", "goes on", "Nobody's"]
 
 
-def test_no_text_that_users_see_has_an_idiom() -> None:
+def test_no_text_that_users_see_has_an_idiom():
     hits = found(docstrings=False)
     assert not hits, "say who does what, in common words:\n" + "\n".join(hits)
 
 
-def test_docstrings_have_few_idioms() -> None:
+def test_docstrings_have_few_idioms():
     hits = found(docstrings=True)
     assert len(hits) <= IN_DOCSTRINGS_MAX, f"{len(hits)} idioms, at most {IN_DOCSTRINGS_MAX}:\n" + "\n".join(hits)
 
 
-def test_few_sentences_of_docstrings_are_long() -> None:
+def test_few_sentences_of_docstrings_are_long():
     sentences = [each for _, is_doc, text in texts() if is_doc for each in re.split(r"(?<=[.:;!?])\s+", text)]
     long = [each for each in sentences if len(each.split()) > LONG_WORDS]
     assert len(long) <= LONG_SHARE_MAX * len(sentences), f"{len(long)} of {len(sentences)}:\n" + "\n".join(long)

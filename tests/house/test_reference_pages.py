@@ -6,7 +6,6 @@ import argparse
 import importlib
 import re
 import shlex
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +25,18 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
 
-def page(name: str) -> str:
+def page(name):
     return (DOCS / name).read_text(encoding="utf-8")
 
 
 # ── the manifest ────────────────────────────────────────────────────────────────────────────
 
 
-def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
+def asked(monkeypatch):
     """Return the keys that each check asks a table for, by the check's name of that table."""
     found: dict[str, set[str]] = {}
 
-    def finish(self: Any, what: str, _instead: Any = None) -> None:
+    def finish(self, what, _instead=None):
         found.setdefault(what, set()).update(self._asked)
 
     monkeypatch.setattr(TomlTable, "finish", finish)
@@ -51,7 +50,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
     return found
 
 
-def documented(text: str, heading: str) -> set[str]:
+def documented(text, heading):
     """Return the keys in the first column of a section's tables."""
     section = re.split(r"^#{2,3} ", text.partition(f"\n### {heading}")[2], maxsplit=1, flags=re.MULTILINE)[0]
     cells = (row.split("|")[1] for row in section.splitlines() if row.startswith("|") and "---" not in row)
@@ -68,14 +67,12 @@ def documented(text: str, heading: str) -> set[str]:
         ("`[[jobs]]`", "a job"),
     ],
 )
-def test_the_manifest_page_has_the_keys_of_each_table_and_no_others(
-    monkeypatch: pytest.MonkeyPatch, heading: str, what: str
-) -> None:
+def test_the_manifest_page_has_the_keys_of_each_table_and_no_others(monkeypatch, heading, what):
     keys = {"hyper.<key>" if key == "hyper" else key for key in asked(monkeypatch)[what]}
     assert documented(page("manifest.md"), heading) == keys
 
 
-def test_the_manifest_page_names_every_table_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_manifest_page_names_every_table_and_no_other(monkeypatch):
     tables = {"hosts", "trainers", "notify", "defaults", "retention", "jobs"}
     known = asked(monkeypatch)["a manifest"] | {"trainers"}
     assert known - tables <= {"schema_version", "name", "scheduling"}
@@ -84,7 +81,7 @@ def test_the_manifest_page_names_every_table_and_no_other(monkeypatch: pytest.Mo
     assert found == tables
 
 
-def test_the_notifications_page_has_every_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_notifications_page_has_every_key(monkeypatch):
     keys = {key for what, of in asked(monkeypatch).items() if "channel" in what for key in of}
     text = page("notifications.md")
     plain = {key.removesuffix("_env").removesuffix("_file") for key in keys}
@@ -94,8 +91,8 @@ def test_the_notifications_page_has_every_key(monkeypatch: pytest.MonkeyPatch) -
 # ── the command line ────────────────────────────────────────────────────────────────────────
 
 
-def cli_flags() -> set[str]:
-    def walk(command: Any) -> Iterator[str]:
+def cli_flags():
+    def walk(command):
         for each in command.params:
             yield from each.opts
             yield from each.secondary_opts
@@ -105,8 +102,8 @@ def cli_flags() -> set[str]:
     return {flag for flag in walk(typer.main.get_command(app)) if flag.startswith("--")}
 
 
-def flags_of(make: Callable[[], argparse.ArgumentParser]) -> set[str]:
-    def walk(parser: argparse.ArgumentParser) -> Iterator[str]:
+def flags_of(make):
+    def walk(parser):
         for action in parser._actions:
             yield from action.option_strings
             if isinstance(action, argparse._SubParsersAction):
@@ -116,7 +113,7 @@ def flags_of(make: Callable[[], argparse.ArgumentParser]) -> set[str]:
     return set(walk(make()))
 
 
-def test_the_page_of_commands_names_no_flag_that_nobody_has() -> None:
+def test_the_page_of_commands_names_no_flag_that_nobody_has():
     known = cli_flags() | flags_of(receiver._parser) | flags_of(worker.parser) | flags_of(installer._parser)
     known |= {"--code", "--fingerprint", "--receiver-url", "--host-id"}  # of the line that enroll prints
     named = set(re.findall(r"(?<![\w-])(--[a-z][a-z-]+)", page("command-line.md")))
@@ -126,7 +123,7 @@ def test_the_page_of_commands_names_no_flag_that_nobody_has() -> None:
 # ── the API ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_protocol_page_names_no_endpoint_that_does_not_exist() -> None:
+def test_the_protocol_page_names_no_endpoint_that_does_not_exist():
     known = {(row.method, re.sub(r"\{[^}]+\}", "{}", row.path)) for row in ROUTES}
     known |= {("HEAD", path) for method, path in known if method == "GET"}
     said = re.findall(r"`(GET|POST|PUT|HEAD|DELETE) (/[^\s`?]*)", page("protocol.md"))
@@ -138,13 +135,13 @@ def test_the_protocol_page_names_no_endpoint_that_does_not_exist() -> None:
 # ── the tutorial ────────────────────────────────────────────────────────────────────────────
 
 
-def steps() -> list[str]:
+def steps():
     blocks = re.findall(r"```console\n(.*?)```", page("tutorial.md"), re.DOTALL)
     return [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
 
 
 @pytest.mark.parametrize("step", steps())
-def test_each_step_of_the_tutorial_can_be_typed(step: str) -> None:
+def test_each_step_of_the_tutorial_can_be_typed(step):
     """The program is there and knows every flag, and each file that is read is in the checkout or made by a step."""
     words = [word for word in shlex.split(step) if word != "&"]
     program = words[0].removeprefix(".venv/bin/")

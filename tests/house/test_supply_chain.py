@@ -14,23 +14,23 @@ sys.path.insert(0, str(ROOT / "tools"))
 from supply_chain import LOCKS, VENDORED, pins
 
 
-def text_of(name: str) -> str:
+def text_of(name):
     return (ROOT / "locks" / f"{name}.txt").read_text(encoding="utf-8")
 
 
-def normal(name: str) -> str:
+def normal(name):
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 @pytest.mark.parametrize("name", LOCKS)
-def test_every_package_of_a_lock_has_hashes(name: str) -> None:
+def test_every_package_of_a_lock_has_hashes(name):
     for entry in re.split(r"(?m)^(?=\S)", text_of(name))[1:]:
         assert "==" in entry.splitlines()[0], entry
         assert re.search(r"--hash=sha256:[0-9a-f]{64}", entry), entry.splitlines()[0]
 
 
 @pytest.mark.parametrize("name", LOCKS)
-def test_a_lock_holds_the_pinned_versions(name: str) -> None:
+def test_a_lock_holds_the_pinned_versions(name):
     """A changed pin needs `make lock`."""
     pinned = {
         normal(line.partition("==")[0]): line.partition("==")[2]
@@ -42,7 +42,7 @@ def test_a_lock_holds_the_pinned_versions(name: str) -> None:
         assert locked[package] == pinned[package], f"{package}: run `make lock`"
 
 
-def test_what_others_wrote_lies_here_unchanged_with_its_licence() -> None:
+def test_what_others_wrote_lies_here_unchanged_with_its_licence():
     for name, (origin, digest) in VENDORED.items():
         assert hashlib.sha256((ROOT / name).read_bytes()).hexdigest() == digest, f"{name} is not {origin}"
     folders = {ROOT / "tests" / "vendor", ROOT / "training" / "fleet" / "pages" / "static"}
@@ -53,7 +53,7 @@ def test_what_others_wrote_lies_here_unchanged_with_its_licence() -> None:
         assert (ROOT / name).with_name(f"{stem}.LICENSE.txt").exists(), name
 
 
-def test_a_receiver_installs_nothing_heavy() -> None:
+def test_a_receiver_installs_nothing_heavy():
     heavy = {"torch", "numpy", "polars", "xgboost", "xgboost-cpu", "scikit-learn", "scipy"}
     assert not heavy & pins(text_of("receiver")).keys()
     assert heavy - {"xgboost"} <= pins(text_of("training-host")).keys()

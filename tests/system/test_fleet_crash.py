@@ -25,15 +25,15 @@ from training.fleet.scheduling.job import KEEPS_STATUS, TRANSITIONS
 posix = pytest.mark.skipif(os.name != "posix", reason="kills POSIX processes")
 
 
-def places_in_the_code() -> set[str]:
-    found: set[str] = set()
+def places_in_the_code():
+    found = set()
     for file in (ROOT / "training").rglob("*.py"):
         if file.name != "crashpoint.py":
             found |= set(re.findall(r'crashpoint\(\s*"([^"]+)"', file.read_text(encoding="utf-8")))
     return found
 
 
-def test_every_place_in_the_code_is_in_the_list() -> None:
+def test_every_place_in_the_code_is_in_the_list():
     """A place that stands for several in one line is listed by its parts."""
     listed = {*points.NAMES, *points.ELSEWHERE}
     families = {name.rpartition(".")[0] for name in listed}
@@ -41,7 +41,7 @@ def test_every_place_in_the_code_is_in_the_list() -> None:
     assert not unlisted, "add them to tests/torture/points.py"
 
 
-def test_every_place_in_the_list_is_in_the_code() -> None:
+def test_every_place_in_the_list_is_in_the_code():
     code = places_in_the_code()
     ours = {*points.RECEIVER, *points.WORKER, *points.ELSEWHERE}
     assert {name for name in ours if name not in code and name.rpartition(".")[0] not in code} == set()
@@ -50,12 +50,12 @@ def test_every_place_in_the_list_is_in_the_code() -> None:
     assert moves == set(TRANSITIONS) - KEEPS_STATUS - {"wake"}
 
 
-def test_every_place_elsewhere_has_a_scene() -> None:
+def test_every_place_elsewhere_has_a_scene():
     assert set(scenes.SCENES) == set(points.ELSEWHERE)
 
 
 @posix
-def test_a_place_is_named_with_count_and_manner() -> None:
+def test_a_place_is_named_with_count_and_manner():
     assert armed({}) == {}
     assert armed({VARIABLE: "a.b"}) == {"a.b": (1, signal.SIGKILL)}
     assert armed({VARIABLE: "a.b:7:STOP"}) == {"a.b": (7, signal.SIGSTOP)}
@@ -63,7 +63,7 @@ def test_a_place_is_named_with_count_and_manner() -> None:
 
 @posix
 @pytest.mark.parametrize(("at", "passes"), [("here", 0), ("here:3", 2), ("x.y:2", 1), ("no", 4)])
-def test_it_ends_there_and_not_before(at: str, passes: int) -> None:
+def test_it_ends_there_and_not_before(at, passes):
     program = (
         "from training.crashpoint import crashpoint as c\n"
         "for n in range(4):\n  c('here'); c('x', 'y'); print(n, flush=True)"
@@ -97,7 +97,7 @@ TAMPERED = {
 
 @posix
 @pytest.mark.timeout(300)
-def test_the_verdict_sees_what_is_wrong() -> None:
+def test_the_verdict_sees_what_is_wrong():
     """On a fleet that kept every promise, and then on its records tampered with."""
     with Fleet() as fleet:
         fleet.start_receiver()
@@ -136,7 +136,7 @@ def test_the_verdict_sees_what_is_wrong() -> None:
 
 @posix
 @pytest.mark.timeout(900)  # under a minute of work, on a machine that may be busy
-def test_killed_once_at_every_place() -> None:
+def test_killed_once_at_every_place():
     """Receiver, workers, launchers and trainers; afterwards every job has ended once and nothing told is lost."""
     counts = kill_everywhere(seed=0)
     never = [place for place in points.NAMES if not counts[f"at {place}"]]
@@ -147,6 +147,6 @@ def test_killed_once_at_every_place() -> None:
 @posix
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("place", ["transition.adopt", "transition.readopt", "transition.pardon", "transition.deliver"])
-def test_killed_while_a_late_word_is_heeded(place: str) -> None:
+def test_killed_while_a_late_word_is_heeded(place):
     """The receiver, while it takes a lost host or its work back, or pardons what died on a sick one."""
     scenes.SCENES[place](place, random.Random(0))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import os
 import random
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from process_fleet import until
@@ -40,7 +38,7 @@ hyper.n_estimators = 5
 
 
 @pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Fleet]:
+def fleet(tmp_path):
     one = Fleet(tmp_path)
     (tmp_path / "plan.toml").write_text("schema_version = 1\n")
     one.start_receiver()
@@ -48,13 +46,13 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
     one.close()
 
 
-def cis490_jobs(fleet: Fleet, *argv: str) -> tuple[int, str]:
+def cis490_jobs(fleet, *argv):
     out = io.StringIO()
     world = CommandContext(connect=lambda url, token: fleet.client, out=out, err=out, environ={})
     return main([*argv], context=world), out.getvalue()
 
 
-def test_a_worker_without_data_trains_on_what_was_pushed(fleet: Fleet, tmp_path: Path) -> None:
+def test_a_worker_without_data_trains_on_what_was_pushed(fleet, tmp_path):
     assert PLAN.count("\n") == 14
     data = make_data(tmp_path / "elsewhere" / "processed")
     (fleet.folder / "plan.toml").write_text(PLAN)
@@ -74,7 +72,7 @@ def test_a_worker_without_data_trains_on_what_was_pushed(fleet: Fleet, tmp_path:
     assert not (fleet.folder / "data").exists()
 
 
-def test_a_receiver_starts_though_a_data_set_is_gone_so_that_it_can_be_pushed(fleet: Fleet, tmp_path: Path) -> None:
+def test_a_receiver_starts_though_a_data_set_is_gone_so_that_it_can_be_pushed(fleet, tmp_path):
     data = make_data(tmp_path / "elsewhere" / "processed", episodes=6)
     assert fleet.receiver is not None
     fleet.receiver.terminate()
@@ -101,5 +99,5 @@ def test_a_receiver_starts_though_a_data_set_is_gone_so_that_it_can_be_pushed(fl
 @pytest.mark.parametrize(
     "place", ["client.sent.GET", *(f"worker.fetch.{each}" for each in ("piece", "stamped", "whole"))]
 )
-def test_a_worker_that_is_killed_amid_a_fetch_goes_on_with_it(place: str) -> None:
+def test_a_worker_that_is_killed_amid_a_fetch_goes_on_with_it(place):
     fetching(place, random.Random(0))

@@ -14,7 +14,7 @@ pytestmark = [
 
 
 @pytest.mark.parametrize("disk", DISKS)
-def test_it_goes_on_when_there_is_space_again(disk: str) -> None:
+def test_it_goes_on_when_there_is_space_again(disk):
     if namespace() is None:
         pytest.skip("this machine allows no mount namespace")
     assert scenario(disk, "worker.before.Upload")["filled"] == 1

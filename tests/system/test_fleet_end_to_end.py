@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,7 +30,7 @@ class Fleet(ProcessFleet):
 
     hosts = ""  # the plan's words on them
 
-    def plan(self, **behaviours: str) -> None:
+    def plan(self, **behaviours):
         lines = ["schema_version = 1", 'name = "try"', "[trainers.fake]"]
         lines += [f'command = ["python", "{TRAINER}"]', self.hosts]
         for number, (name, behaviour) in enumerate(behaviours.items()):
@@ -40,20 +39,20 @@ class Fleet(ProcessFleet):
             lines += [f'hyper.behave = "{behaviour}"', f"seed = {seed}"]
         (self.folder / "plan.toml").write_text("\n".join(lines))
 
-    def start_receiver(self, **policy: float) -> None:
+    def start_receiver(self, **policy):
         figures = [word for name, value in policy.items() for word in ("--policy", f"{name}={value}")]
         self.serve("-m", "training.fleet.receiver", "--db", "jobs.db", "--models-dir", "models", *figures)
 
-    def start_worker(self, *flags: str, name: str = "host", crash_at: str = "") -> subprocess.Popen[bytes]:
+    def start_worker(self, *flags, name="host", crash_at=""):
         command = ["-m", "training.fleet.worker", "--receiver-url", f"http://127.0.0.1:{self.port}"]
         command += ["--host-id", name, "--repo-root", str(self.folder)]
         command += ["--poll-s", "0.2", "--heartbeat-s", "0.3", *flags]
         return self.run(*command, log=f"{name}.log", crash=crash_at)
 
-    def trainer_pid(self) -> int:
+    def trainer_pid(self):
         """Of the trainer that says so in its log; waits for it."""
 
-        def look() -> re.Match[str] | None:
+        def look():
             logs = sorted(self.folder.glob("artifacts/**/*.log"), key=lambda log: log.stat().st_mtime)
             return re.search(r"running as (\d+)", logs[-1].read_text()) if logs else None
 
@@ -61,7 +60,7 @@ class Fleet(ProcessFleet):
 
 
 @pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Fleet]:
+def fleet(tmp_path):
     one = Fleet(tmp_path)
     yield one
     one.close()
@@ -71,7 +70,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
         assert [each.sentence for each in found if each.level is Gravity.FAULT] == []
 
 
-def test_every_job_ends_as_it_should(fleet: Fleet) -> None:
+def test_every_job_ends_as_it_should(fleet):
     behaviours = {"good": "well", "bad": "bad-data", "garbled": "binary"}
     # Three that die at once, and none that ends well between them, would have the host taken out: one after the other.
     fleet.hosts = "[hosts.host]\nslots = 1"
@@ -108,14 +107,14 @@ def test_every_job_ends_as_it_should(fleet: Fleet) -> None:
     assert worker.wait(PATIENCE_S) == 0
 
 
-def test_one_worker_trains_two_jobs_at_once_and_goes_on_after_it_was_killed(fleet: Fleet) -> None:
+def test_one_worker_trains_two_jobs_at_once_and_goes_on_after_it_was_killed(fleet):
     """Both trainers wait for one file: neither could end if it ran alone."""
     fleet.hosts = "[hosts.host]\nslots = 2"
     fleet.plan(one="on-file", two="on-file", three="on-file")
     fleet.start_receiver(backoff_s=0.1)
     worker = fleet.start_worker()
 
-    def running() -> list[str]:
+    def running():
         return [name for name in ("one", "two", "three") if fleet.status(name) == "running"]
 
     until(lambda: len(running()) == 2)
@@ -138,7 +137,7 @@ train_hosts = ["attic", "desk", "workshop"]
 """
 
 
-def test_a_rotation_is_trained_by_a_worker_and_folded(fleet: Fleet) -> None:
+def test_a_rotation_is_trained_by_a_worker_and_folded(fleet):
     fleet.plan(turns="well")
     plan = fleet.folder / "plan.toml"
     plan.write_text(f"{plan.read_text()}\n{ROTATION}")
@@ -153,7 +152,7 @@ def test_a_rotation_is_trained_by_a_worker_and_folded(fleet: Fleet) -> None:
     assert row["auroc"]["mean"] == pytest.approx((0.85 + 0.86 + 0.82) / 3)
 
 
-def test_trainer_that_writes_what_no_parser_takes_is_trained_once(fleet: Fleet) -> None:
+def test_trainer_that_writes_what_no_parser_takes_is_trained_once(fleet):
     fleet.plan(mumbler="mumbles")
     fleet.start_receiver()
     fleet.start_worker()
@@ -164,7 +163,7 @@ def test_trainer_that_writes_what_no_parser_takes_is_trained_once(fleet: Fleet) 
     assert "refused" not in fleet.log("host")
 
 
-def test_a_host_on_which_everything_dies_is_taken_out_until_it_is_released(fleet: Fleet) -> None:
+def test_a_host_on_which_everything_dies_is_taken_out_until_it_is_released(fleet):
     """Three jobs in a row that die at once speak against the host; after its release, against themselves."""
     fleet.hosts = "[hosts.host]\nslots = 1"
     fleet.plan(bad="fail", garbled="binary", forgetful="forgets")
@@ -182,7 +181,7 @@ def test_a_host_on_which_everything_dies_is_taken_out_until_it_is_released(fleet
     assert fleet.client.health()["quarantined"] == {}
 
 
-def test_cancel_stops_even_a_deaf_trainer(fleet: Fleet) -> None:
+def test_cancel_stops_even_a_deaf_trainer(fleet):
     fleet.plan(deaf="deaf")
     fleet.start_receiver()
     fleet.start_worker()
@@ -194,7 +193,7 @@ def test_cancel_stops_even_a_deaf_trainer(fleet: Fleet) -> None:
     assert fleet.job("deaf")["attempts"][0]["end_reason"] == "cancelled"
 
 
-def test_sigterm_hands_the_job_back_and_the_next_worker_goes_on(fleet: Fleet) -> None:
+def test_sigterm_hands_the_job_back_and_the_next_worker_goes_on(fleet):
     fleet.plan(long="hang")
     fleet.start_receiver()
     worker = fleet.start_worker()
@@ -212,7 +211,7 @@ def test_sigterm_hands_the_job_back_and_the_next_worker_goes_on(fleet: Fleet) ->
     until(lambda: fleet.job("long")["job"]["attempt"] == 2)
 
 
-def goes_on_from(fleet: Fleet, name: str) -> list[int]:
+def goes_on_from(fleet, name):
     """The epochs from which all attempts at a job but the first went on, as their trainers printed.
 
     What the first printed dies with its worker where that is killed before a heartbeat brought it.
@@ -222,11 +221,11 @@ def goes_on_from(fleet: Fleet, name: str) -> list[int]:
     return [int(match[1]) for text in texts if (match := re.search(r"goes on from (\d+)", text))]
 
 
-def epoch_of(fleet: Fleet, name: str) -> int:
+def epoch_of(fleet, name):
     return int((fleet.job(name)["job"]["progress"] or {}).get("epoch") or 0)
 
 
-def test_a_job_that_is_handed_back_goes_on_on_another_host_where_it_was(fleet: Fleet) -> None:
+def test_a_job_that_is_handed_back_goes_on_on_another_host_where_it_was(fleet):
     fleet.plan(long="counts")
     fleet.start_receiver()
     first = fleet.start_worker(name="first")
@@ -257,7 +256,7 @@ def test_a_job_that_is_handed_back_goes_on_on_another_host_where_it_was(fleet: F
     until(lambda: not kept.exists())
 
 
-def test_a_crash_costs_no_more_than_since_the_last_state_that_was_brought(fleet: Fleet) -> None:
+def test_a_crash_costs_no_more_than_since_the_last_state_that_was_brought(fleet):
     fleet.plan(long="counts")
     fleet.start_receiver(state_every_s=0.5)
     first = fleet.start_worker(name="first")
@@ -274,7 +273,7 @@ def test_a_crash_costs_no_more_than_since_the_last_state_that_was_brought(fleet:
     until(lambda: not kept.exists())
 
 
-def test_kill_9_of_the_worker_leaves_no_trainer_and_its_next_session_begins_anew(fleet: Fleet) -> None:
+def test_kill_9_of_the_worker_leaves_no_trainer_and_its_next_session_begins_anew(fleet):
     fleet.plan(deaf="deaf")
     fleet.start_receiver()
     worker = fleet.start_worker()
@@ -289,7 +288,7 @@ def test_kill_9_of_the_worker_leaves_no_trainer_and_its_next_session_begins_anew
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds them in /proc")
-def test_worker_and_launcher_killed_in_one_breath_leave_nothing_for_long(fleet: Fleet) -> None:
+def test_worker_and_launcher_killed_in_one_breath_leave_nothing_for_long(fleet):
     fleet.plan(deaf="deaf")
     fleet.start_receiver()
     worker = fleet.start_worker()
@@ -308,7 +307,7 @@ def test_worker_and_launcher_killed_in_one_breath_leave_nothing_for_long(fleet: 
     until(lambda: "ended 1 processes of an earlier session" in fleet.log("host"))
 
 
-def test_receiver_may_be_away_while_a_job_runs(fleet: Fleet) -> None:
+def test_receiver_may_be_away_while_a_job_runs(fleet):
     fleet.plan(long="hang")
     fleet.start_receiver()
     fleet.start_worker()
@@ -323,7 +322,7 @@ def test_receiver_may_be_away_while_a_job_runs(fleet: Fleet) -> None:
     assert fleet.job("long")["job"]["attempt"] == 1
 
 
-def test_finished_work_outlives_both_receiver_and_worker(fleet: Fleet) -> None:
+def test_finished_work_outlives_both_receiver_and_worker(fleet):
     fleet.plan(slow="on-file")
     fleet.start_receiver()
     worker = fleet.start_worker()
@@ -340,7 +339,7 @@ def test_finished_work_outlives_both_receiver_and_worker(fleet: Fleet) -> None:
     assert "continues delivering slow" in fleet.log("host")
 
 
-def test_worker_says_in_one_sentence_why_it_cannot_begin(fleet: Fleet) -> None:
+def test_worker_says_in_one_sentence_why_it_cannot_begin(fleet):
     first = fleet.start_worker()
     until(lambda: (fleet.folder / "artifacts/.worker/host/saved.json").exists())
     second = fleet.start_worker()
@@ -353,7 +352,7 @@ def test_worker_says_in_one_sentence_why_it_cannot_begin(fleet: Fleet) -> None:
     assert first.wait(PATIENCE_S) == 0, "it also leaves while nobody answers"
 
 
-def test_missing_data_set_is_the_hosts_fault_and_said_so(fleet: Fleet) -> None:
+def test_missing_data_set_is_the_hosts_fault_and_said_so(fleet):
     plan = ["schema_version = 1", 'name = "try"', "[[jobs]]", 'name = "trees"', 'model = "gbt"']
     (fleet.folder / "plan.toml").write_text("\n".join([*plan, 'mode = "oracle"']))
     fleet.start_receiver()

@@ -15,28 +15,28 @@ pytestmark = [
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_job_completes_once_whatever_the_network_does(kind: str) -> None:
+def test_a_job_completes_once_whatever_the_network_does(kind):
     counts = strike_at(kind, full=False)
     assert counts["strikes"] >= 5
 
 
 @pytest.mark.parametrize("taken", [False, True], ids=["alone", "another-host-takes-it"])
 @pytest.mark.parametrize("place", ["worker.printed", "worker.before.Upload"])
-def test_a_worker_sleeps_beyond_its_lease(place: str, taken: bool) -> None:
+def test_a_worker_sleeps_beyond_its_lease(place, taken):
     suspended.worker_sleeps(place, taken)
 
 
-def test_a_receiver_dies_and_stays_away_for_leases() -> None:
+def test_a_receiver_dies_and_stays_away_for_leases():
     suspended.receiver_away("store.published")
 
 
-def test_a_receiver_sleeps_and_holds_it_against_nobody() -> None:
+def test_a_receiver_sleeps_and_holds_it_against_nobody():
     suspended.receiver_sleeps()
 
 
-def test_two_installations_of_one_name() -> None:
+def test_two_installations_of_one_name():
     suspended.two_installations()
 
 
-def test_two_machines_from_one_disk() -> None:
+def test_two_machines_from_one_disk():
     suspended.copied_disk(3)

@@ -12,9 +12,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
 
 import psutil
 import pytest
@@ -23,17 +21,16 @@ from systems import is_wine
 
 from training.files import LocalFs
 from training.fleet.install.system import _behind
-from training.fleet.process.supervise import CommandSpec, LocalProcess, LocalRunner, SpawnFailedError
+from training.fleet.process.supervise import CommandSpec, LocalRunner, SpawnFailedError
 
 if os.name != "nt":
     pytest.skip("for Windows alone; see `make windows`", allow_module_level=True)
 
 PATIENCE_S = 60.0
 TOKEN = "sesame"
-T = TypeVar("T")
 
 
-def until(look: Callable[[], T]) -> T:
+def until(look):
     for _ in range(int(PATIENCE_S / 0.05)):
         if found := look():
             return found
@@ -41,20 +38,20 @@ def until(look: Callable[[], T]) -> T:
     raise AssertionError("it did not happen")
 
 
-def gone(*pids: int) -> bool:
+def gone(*pids):
     return not any(psutil.pid_exists(pid) for pid in pids)
 
 
 @pytest.fixture
-def runner() -> Iterator[LocalRunner]:
+def runner():
     made = LocalRunner()
     yield made
     made.close()
 
 
 @pytest.fixture
-def start(runner: LocalRunner, tmp_path: Path) -> Callable[..., LocalProcess]:
-    def begin(child: str, *args: object) -> LocalProcess:
+def start(runner, tmp_path):
+    def begin(child, *args):
         argv = [sys.executable, str(CHILDREN / f"{child}.py"), *map(str, args)]
         files = {"output": tmp_path / "output.log", "end": tmp_path / "end.json"}
         return runner.start(CommandSpec(argv, tmp_path, dict(os.environ), **files))
@@ -63,8 +60,8 @@ def start(runner: LocalRunner, tmp_path: Path) -> Callable[..., LocalProcess]:
 
 
 @pytest.fixture
-def said(tmp_path: Path) -> Callable[[], str]:
-    def read() -> str:
+def said(tmp_path):
+    def read():
         file = tmp_path / "output.log"
         return file.read_text("utf-8") if file.exists() else ""
 
@@ -86,7 +83,7 @@ def test_a_polite_stop_is_ctrl_break(start, said):
     assert "state written" in said()
 
 
-def tree(printed: str) -> list[int]:
+def tree(printed):
     """Trainer and child, as they say themselves: what computes is a child of a virtual environment's python.exe."""
     return [int(line) for line in printed.splitlines(keepends=True) if line.endswith("\n")]
 
@@ -142,7 +139,7 @@ def test_a_file_that_somebody_reads_is_replaced_when_he_has_done(tmp_path):
     old.write_text("old")
     reader, refused = old.open(), list[float]()
 
-    def sleep(pause_s: float) -> None:
+    def sleep(pause_s):
         refused.append(pause_s)
         reader.close()
 
@@ -178,19 +175,19 @@ hyper.behave = "on-file"
 class Machine:
     """Programs of one folder; ``run`` waits for one, ``start`` does not."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder = folder
         self.env = os.environ | {"CIS490_OPERATOR_TOKEN": TOKEN, "CIS490_TLS_DIR": str(folder / "receiver-tls")}
-        self.started: list[subprocess.Popen[bytes]] = []
+        self.started = []
 
-    def run(self, *command: str) -> str:
+    def run(self, *command):
         done = subprocess.run(
             [sys.executable, "-m", *command], capture_output=True, cwd=self.folder, env=self.env, check=False
         )
         assert done.returncode == 0, done.stderr.decode("cp1252")
         return done.stdout.decode("cp1252")
 
-    def start(self, log: str, *command: str) -> None:
+    def start(self, log, *command):
         with (self.folder / log).open("wb") as file:
             self.started.append(
                 subprocess.Popen(
@@ -203,12 +200,12 @@ class Machine:
                 )
             )
 
-    def log(self, name: str) -> str:
+    def log(self, name):
         return (self.folder / name).read_text("cp1252")
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
+def machine(tmp_path):
     made = Machine(tmp_path)
     yield made
     for process in reversed(made.started):
@@ -234,7 +231,7 @@ def test_joined_by_one_line_it_trains_until_it_is_revoked(machine, tmp_path):
     here = ("training.fleet.worker", "--receiver-url", url, "--host-id", "pc")
     machine.start("worker.log", *here, *folders, *beats)
 
-    def status(job: str) -> str:
+    def status(job):
         listed = json.loads(machine.run("training.fleet.cli", "list", "--json"))
         return next(str(each["status"]) for each in listed["jobs"] if each["name"] == job)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from unittest import mock
 
 import pytest
@@ -19,22 +18,22 @@ REQUESTS = failing_database.REQUESTS
 
 
 @pytest.fixture(autouse=True)
-def _no_thread_is_watched() -> Iterator[None]:
+def _no_thread_is_watched():
     """Python code inside SQLite is called on the writer's thread, where pytest need not look."""
     yield
     sys.stdout.flush()
 
 
-def test_power_cut_after_every_operation() -> None:
+def test_power_cut_after_every_operation():
     counts = database_parts.check_life(seed=0, states=1)
     assert counts["states"] >= 700
     assert counts["transactions"] > 30
 
 
-def test_it_would_see_a_database_that_does_not_sync() -> None:
+def test_it_would_see_a_database_that_does_not_sync():
     """``synchronous=NORMAL`` loses what was acknowledged: that must show."""
 
-    def careless(path: str, **how: object) -> JobQueue:
+    def careless(path, **how):
         return JobQueue(path, database=SqliteDatabase(path, synchronous="NORMAL"), **how)  # type: ignore[arg-type]
 
     with (
@@ -45,7 +44,7 @@ def test_it_would_see_a_database_that_does_not_sync() -> None:
 
 
 @pytest.mark.parametrize("request_name", REQUESTS)
-def test_the_nth_operation_fails(request_name: str) -> None:
+def test_the_nth_operation_fails(request_name):
     """Once and for ever, on a broken or on a full disk: each of the first twenty operations of each request."""
     counts = failing_database.all_cases(request_name, 20, by_turns=True)
     assert counts["failures"] >= 4

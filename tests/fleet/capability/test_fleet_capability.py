@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -26,33 +25,33 @@ UUID = "3f0c4a5e-0000-1111-2222-333344445555"
 
 
 class FakeNvml:
-    def __init__(self, driver: str | None = "580.1", free: int | None = 6 * GIB) -> None:
+    def __init__(self, driver="580.1", free=6 * GIB):
         self.driver, self.free = driver, free
         self.complaint = lambda: None
 
-    def driver_version(self) -> str | None:
+    def driver_version(self):
         return self.driver
 
-    def memory(self, uuid: str) -> tuple[int, int] | None:
+    def memory(self, uuid):
         return None if self.free is None or uuid != UUID else (8 * GIB, self.free)
 
 
 class FakeTorch:
     """Stands for the child process; counts how often torch was imported."""
 
-    def __init__(self, *, devices: int = 1, output: str | None = None) -> None:
+    def __init__(self, *, devices=1, output=None):
         device = {"uuid": UUID, "name": "GeForce", "total": 8 * GIB, "free": 7 * GIB}
         answer = {"torch": "2.13.0", "devices": [device] * devices, "calibration": {"gflops": 40.0}}
         self.output = json.dumps(answer) if output is None else output
         self.asked = 0
 
-    def __call__(self, command: Sequence[str]) -> str:
+    def __call__(self, command):
         self.asked += 1
         return self.output
 
 
-def probe(torch: FakeTorch, nvml: FakeNvml | None = None, **kwargs: object) -> CudaProbe:
-    settings: dict[str, object] = {
+def probe(torch, nvml=None, **kwargs):
+    settings = {
         "nvml": nvml or FakeNvml(),
         "run": torch,
         "clock": FakeClock(),
@@ -148,7 +147,7 @@ def test_detect_reports_this_machine(no_child):
 
 
 def test_nothing_that_a_probe_does_reaches_the_caller(monkeypatch, tmp_path):
-    def explode(*args: object, **kwargs: object) -> None:
+    def explode(*args, **kwargs):
         raise RuntimeError("driver on fire")
 
     for name in ("cgroup_limits", "_memory_bytes", "_cores", "checkout_commit"):
@@ -381,7 +380,7 @@ def test_the_version_is_read_from_the_trainers_environment(tmp_path):
 # --- control groups --------------------------------------------------------------------------------
 
 
-def lay(root: Path, files: dict[str, str]) -> None:
+def lay(root, files):
     for name, text in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,6 @@ import sys
 import tarfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
@@ -54,7 +53,7 @@ SPEC = {
 }
 
 
-def view(name: str, status: str, place: int = 0, **more: Any) -> dict[str, Any]:
+def view(name, status, place=0, **more):
     """A JobView as the receiver gives it."""
     known = {"job_id": IDS[place], "name": name, "model": "gbt", "mode": "oracle", "status": status, "attempt": 1}
     blank = dict.fromkeys(("host", "error", "ended_by", "artifact_id", "claimed_at", "finished_at", "obstacle"))
@@ -86,10 +85,10 @@ class FakeReceiver:
 
     def __init__(self, *views):
         self.views = {v["name"]: v for v in views}
-        self.answers: dict[tuple[str, str], Any] = {}
-        self.asked: list[tuple[str, str, str | None]] = []
+        self.answers = {}
+        self.asked = []
         self.bundle = b""
-        self.digest: str | None = None  # what it says of the bundle, when that is not true
+        self.digest = None  # what it says of the bundle, when that is not true
         self.page = 1000
         self.near = 0  # other jobs that a call which changes something nearly hit
 
@@ -140,7 +139,7 @@ class FakeReceiver:
         after = int(query.get("after", 0))
         found = [v for v in self.views.values() if query.get("status") in (None, v["status"])]
         more = after + self.page < len(found)
-        counts: dict[str, int] = {}
+        counts = {}
         for each in self.views.values():
             counts[each["status"]] = counts.get(each["status"], 0) + 1
         return {
@@ -161,8 +160,8 @@ class Session:
 
     def __init__(self, receiver, **environ):
         self.receiver = receiver
-        self.urls: list[str] = []
-        self.slept: list[float] = []
+        self.urls = []
+        self.slept = []
         self.patience = 3
         self.world = CommandContext(connect=self._connect, environ=environ, sleep=self._sleep, out=io.StringIO())
 
@@ -500,7 +499,7 @@ def test_cancel_finds_the_jobs_that_the_plan_no_longer_names(run):
 
 
 def test_open_opens_a_page_where_there_is_a_display_and_says_who_may_look(run):
-    opened: list[str] = []
+    opened = []
     run.world = replace(run.world, browse=lambda address: not opened.append(address))
     assert run("open") == 0
     assert opened == []
@@ -744,7 +743,7 @@ def test_an_empty_log_is_said_to_be_empty(run):
 # --- get -----------------------------------------------------------------------------------------------
 
 
-def packed(folder: Path) -> bytes:
+def packed(folder):
     """A real bundle, packed as a worker packs it."""
     folder.mkdir(parents=True)
     sidecar = folder / "gbt_oracle.xgb.json"
@@ -1101,17 +1100,17 @@ ALLOWED = allowed_names({"model": "gbt", "mode": "oracle"})
 GOOD = "gbt_oracle.pt"
 
 
-def member(name: str, data: bytes = b"x") -> bytes:
+def member(name, data=b"x"):
     info = tarfile.TarInfo(name)
     info.size = len(data)
     return info.tobuf(tarfile.USTAR_FORMAT) + data + b"\0" * (-len(data) % 512)
 
 
-def checkpoint(text: bytes) -> bytes:
+def checkpoint(text):
     return member("gbt_oracle.ckpt.json", text) + b"\0" * 1024
 
 
-def lying(size: int) -> bytes:
+def lying(size):
     """A header that announces more than follows."""
     info = tarfile.TarInfo(GOOD)
     info.size = size
@@ -1207,7 +1206,7 @@ HOSTILE_TEXT = [
 ]
 
 
-def dangerous(text: str) -> list[str]:
+def dangerous(text):
     unseen = "\u115f\u3164\u2800\ufe0f\U000e0101"
     return [c for c in text if c != "\n" and (c in unseen or not c.isprintable())]
 

@@ -1,9 +1,6 @@
 """``cis490-jobs act``: first the number of jobs, then the act on as many."""
 
 import json
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from pathlib import Path
 
 import pytest
 from builders import a_capability, a_job
@@ -16,14 +13,13 @@ from training.fleet.cli.context import CommandContext
 from training.fleet.client.client import Refused
 
 JOBS = [*(a_job(f"gbt-{n}", priority=9 - n) for n in range(3)), a_job("mlp-0", model="mlp", priority=1)]
-Ran = tuple[int, str, str]
 
 
-def running(folder: Path) -> AbstractContextManager[Receiver]:
+def running(folder):
     return Receiver(folder, JOBS, fleet_clock=FakeClock())
 
 
-def at(receiver: Receiver, *, token: str | None = TOKEN) -> Callable[..., Ran]:
+def at(receiver, *, token=TOKEN):
     def jobs(*words, typed=None):
         out, err, into = Terminal(), Terminal(), Terminal(typed or "")
         world = CommandContext(

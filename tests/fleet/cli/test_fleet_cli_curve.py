@@ -4,10 +4,8 @@ import csv
 import io
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from wire_builders import whole
@@ -18,7 +16,7 @@ from training.fleet.cli.curve import figure, spark
 from training.fleet.wire.views import CurveReply
 
 
-def reply(name: str, losses: Mapping[int, float | None], *begun: int, **fields: Any) -> dict[str, Any]:
+def reply(name, losses, *begun, **fields):
     """A CurveReply whose attempts begin at epoch 1 and at ``begun``."""
     attempts = [{"attempt": n, "host": "pi", "first": first} for n, first in enumerate((1, *begun), 1)]
     points = [{"attempt": 1, "epoch": epoch, "loss": loss, "metric": 1 - (loss or 0)} for epoch, loss in losses.items()]
@@ -38,7 +36,7 @@ class Answers:
 
     def __init__(self, *replies, out=None):
         self.replies = {each["name"]: each for each in replies}
-        self.asked: list[tuple[str, int | None, int | None]] = []
+        self.asked = []
         self.world = CommandContext(
             connect=lambda url, token: SimpleNamespace(curve=self.curve, close=lambda: None),  # type: ignore[arg-type]
             environ={},

@@ -4,7 +4,6 @@ import io
 import json
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -20,7 +19,7 @@ from training.fleet.wire.views import HealthReply, JobsReply, JobView
 NOW = 1_700_000_000.0
 
 
-def job(name: str, host: str, begin: float, end: float, live: bool = False, slot: int = 0) -> dict[str, Any]:
+def job(name, host, begin, end, live=False, slot=0):
     times = {"begins_at": NOW + begin, "ends_at": NOW + end, "low_at": NOW + end * 0.9, "high_at": NOW + end * 1.5}
     return {"job_id": name, "name": name, "host": host, "slot": slot, "live": live, **times}
 
@@ -41,8 +40,8 @@ ANSWER = whole(
 )
 
 
-def asked(*argv: str, answer: dict[str, Any] = ANSWER, code: int = 0) -> tuple[str, list[Any]]:
-    questions: list[Any] = []
+def asked(*argv, answer=ANSWER, code=0):
+    questions = []
 
     def forecast(question=None):
         questions.append(question)

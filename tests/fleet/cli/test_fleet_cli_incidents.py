@@ -6,7 +6,6 @@ import io
 import json
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 from training.fleet.cli import program
 from training.fleet.cli.context import CommandContext
@@ -25,9 +24,9 @@ CHANGE = {
 WATCH = {"host": "attic", "model": "gbt realistic", "heard_at": 40.0, "silent": False}
 
 
-def shown(*argv: str, **answer: Any) -> str:
+def shown(*argv, **answer):
     found = {"incidents": [OPEN, ONE], "watches": [WATCH], "next_before": None, "now": 100.0} | answer
-    asked: list[Any] = []
+    asked = []
     client = SimpleNamespace(
         close=lambda: None,
         incidents=lambda **how: asked.append(how) or found,

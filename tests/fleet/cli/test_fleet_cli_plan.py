@@ -3,7 +3,6 @@
 import io
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from receiver_running import Receiver
@@ -165,7 +164,7 @@ def test_who_may_not_reload_replaces_no_file(desk):
 
 @pytest.mark.parametrize("which", ["file", "manifest"])
 def test_what_changes_while_one_is_asked_is_not_applied(desk, which):
-    changed: Path = getattr(desk, which)
+    changed = getattr(desk, which)
 
     class Slow(Terminal):
         def readline(self, *_):

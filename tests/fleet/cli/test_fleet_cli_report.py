@@ -6,7 +6,6 @@ import re
 from html import unescape
 
 import pytest
-from receiver_running import Receiver
 from shown_fleet import HOSTILE, shown
 
 from training.fleet.cli.context import CommandContext
@@ -22,13 +21,13 @@ def receiver(tmp_path_factory):
         yield found
 
 
-def _a_hostile_job() -> dict[str, object]:
+def _a_hostile_job():
     from builders import a_job
 
     return a_job(HOSTILE, priority=-5, allowed_hosts=["nobody"])
 
 
-def run(receiver: Receiver, *argv: str) -> tuple[int, str, str]:
+def run(receiver, *argv):
     out, err = io.StringIO(), io.StringIO()
     context = CommandContext(connect=lambda _url, _token: receiver.client(), out=out, err=err, environ={})
     code = main([*argv], context=context)

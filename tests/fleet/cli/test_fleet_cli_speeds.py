@@ -4,7 +4,6 @@ import io
 import json
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 from wire_builders import whole
 
@@ -13,7 +12,7 @@ from training.fleet.cli.context import CommandContext
 from training.fleet.wire.messages import SpeedsReply
 
 
-def on(host: str, seconds: float, basis: str = "same", seen: int = 2) -> dict[str, Any]:
+def on(host, seconds, basis="same", seen=2):
     return {"host": host, "seconds": seconds, "low": seconds / 2, "high": seconds * 2, "seen": seen, "basis": basis}
 
 
@@ -24,7 +23,7 @@ TREES = {
 NET = {**TREES, "model": "mlp", "hyper": {}, "ram_gib": None, "hosts": [on("desk", 10.0, "guess", 0)]}
 
 
-def run(*argv: str, kinds: list[dict[str, Any]] | None = None) -> tuple[int, str, str]:
+def run(*argv, kinds=None):
     answer = whole(SpeedsReply, kinds=[TREES, NET] if kinds is None else kinds, attempts=3)
     known = {"workers": [{"hostname": "desk"}, {"hostname": "idle"}]}
     client = SimpleNamespace(speeds=lambda: answer, workers=lambda: known, close=lambda: None)
@@ -34,7 +33,7 @@ def run(*argv: str, kinds: list[dict[str, Any]] | None = None) -> tuple[int, str
     return code, out.getvalue(), err.getvalue()
 
 
-def shown(*argv: str, kinds: list[dict[str, Any]] | None = None) -> str:
+def shown(*argv, kinds=None):
     code, out, err = run(*argv, kinds=kinds)
     assert code == 0, err
     return out

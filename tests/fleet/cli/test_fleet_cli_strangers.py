@@ -1,10 +1,8 @@
 """``cis490-jobs`` believes no answer without the id of a database, and all answers of one command from one database."""
 
 import json
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from builders import SHOWN
@@ -20,7 +18,7 @@ MARK = "printer-7"  # in every stranger's body: it must reach nobody
 HTML = {"content-type": "text/html", "server": "nginx/1.24.0"}
 JSON = {"content-type": "application/json"}
 PROBLEM = {"content-type": "application/problem+json"}
-STRANGERS: Mapping[str, tuple[Response, str]] = {
+STRANGERS = {
     "page": (Response(200, HTML, f"<html>{MARK}</html>".encode()), "200 from nginx/1.24.0: a page"),
     "empty object": (Response(200, JSON, b"{}"), "another service on that port"),
     "empty queue": (
@@ -94,7 +92,7 @@ class Answers:
         return self.answer
 
 
-def others(command: Any, before: str = "") -> Iterator[str]:
+def others(command, before=""):
     """All further commands but the local ones, each with what it needs."""
     for name, each in getattr(command, "commands", {}).items():
         typed = before + name

@@ -39,7 +39,7 @@ def tmux(tmp_path):
     subprocess.run([program, "-L", name, "kill-server"], capture_output=True, check=False)
 
 
-def command(receiver: Receiver, *words: str) -> str:
+def command(receiver, *words):
     return " ".join([sys.executable, "-m", "training.fleet.cli", *words, "--receiver-url", receiver.url])
 
 

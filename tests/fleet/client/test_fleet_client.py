@@ -9,9 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 from builders import SHOWN
@@ -51,11 +49,11 @@ GRANT = {
 }
 
 
-def ok(body: Mapping[str, Any], **headers: str) -> Response:
+def ok(body, **headers):
     return Response(200, {**SHOWN, **headers}, json.dumps(body).encode())
 
 
-def problem(problem_type: constants.ProblemType, **headers: str) -> Response:
+def problem(problem_type, **headers):
     body = {"type": problem_type.value, "title": "T", "status": problem_type.status, "detail": f"about {problem_type}"}
     return Response(problem_type.status, {**SHOWN, **headers}, json.dumps(body).encode())
 
@@ -65,7 +63,7 @@ class Script:
 
     def __init__(self, *answers):
         self.answers = list(answers)
-        self.sent: list[tuple[str, str, dict[str, str], Any]] = []
+        self.sent = []
 
     def request(self, method, path, headers, body, timeout_s, sink=None):
         if hasattr(body, "read"):
@@ -82,8 +80,8 @@ class Script:
         return json.loads(self.sent[which][3])
 
 
-def client_of(script: Script, **how: Any) -> tuple[FleetClient, list[float]]:
-    slept: list[float] = []
+def client_of(script, **how):
+    slept = []
     client = FleetClient(URL, "pi", transport=script, chance=lambda: 0.5, sleep=slept.append, **how)
     return client, slept
 
@@ -99,7 +97,7 @@ def test_the_longest_message_of_a_worker_is_not_too_long():
     for odd in (b"[" + b",".join([b"1"] * 8000) + b"]", b"{", b"\xff", b""):
         assert parse_timing(odd) == {}
     log = attempts.LogLines(lines=list(lines))
-    more: dict[str, Any] = {"claim_id": "c" * 128, "seq": 2**53, "progress": said, "log": log}
+    more = {"claim_id": "c" * 128, "seq": 2**53, "progress": said, "log": log}
     script = Script(ok({}), ok({}), ok({}))
     client, _ = client_of(script)
     for send in (
@@ -386,7 +384,7 @@ def bundle(tmp_path):
     return path
 
 
-def at(offset: int) -> Response:
+def at(offset):
     return Response(200, {**SHOWN, "upload-offset": str(offset)})
 
 
@@ -394,7 +392,7 @@ STORED = ok({"artifact_id": "stored", "job_id": "j", "size": 2500})
 
 
 def test_an_upload_goes_on_from_what_is_there(bundle):
-    seen: list[tuple[int, int]] = []
+    seen = []
     script = Script(at(1000), STORED)
     client, _ = client_of(script)
     got = client.upload_artifact("j", bundle, claim_id="c", progress=lambda done, size: seen.append((done, size)))
@@ -418,7 +416,7 @@ def test_an_upload_whose_answer_was_lost_sends_nothing_twice(bundle):
 
 
 def test_getting_further_renews_the_patience(bundle):
-    steps: list[Response | Exception] = []
+    steps = []
     for offset in range(0, 1000, 100):
         steps += [at(offset), TransportError("cut")]
     client, _ = client_of(Script(*steps, at(1000), STORED), tries=2)
@@ -490,11 +488,11 @@ def test_a_fetched_bundle_appears_only_when_verified(bundle, tmp_path):
 
 
 @contextmanager
-def server(*conversations: Callable[[socket.socket], None]) -> Iterator[str]:
+def server(*conversations):
     """A server whose connections are held by these functions, in turn."""
     listener = socket.create_server(("127.0.0.1", 0))
     listener.settimeout(20)
-    failures: list[BaseException] = []
+    failures = []
 
     def run():
         try:
@@ -516,7 +514,7 @@ def server(*conversations: Callable[[socket.socket], None]) -> Iterator[str]:
     assert not failures, failures
 
 
-def read_request(connection: socket.socket) -> bytes:
+def read_request(connection):
     data = b""
     while b"\r\n\r\n" not in data:
         data += connection.recv(65536)
@@ -528,7 +526,7 @@ def read_request(connection: socket.socket) -> bytes:
     return head + b"\r\n\r\n" + body
 
 
-def answering(*bodies: bytes, close: bool = False) -> Callable[[socket.socket], None]:
+def answering(*bodies, close=False):
     def talk(connection):
         for body in bodies:
             read_request(connection)
@@ -567,8 +565,8 @@ def test_a_connection_that_is_closed_while_it_is_taken_up_is_replaced(monkeypatc
 
 
 def test_a_body_is_streamed_and_an_answer_too():
-    got: list[bytes] = []
-    requests: list[bytes] = []
+    got = []
+    requests = []
 
     def talk(connection):
         requests.append(read_request(connection))
@@ -677,7 +675,7 @@ def test_an_answer_that_drips_ends_after_the_time_for_all_of_it(said):
 
 
 def test_a_file_on_its_way_has_all_the_time_it_takes(monkeypatch):
-    given: list[float | None] = []
+    given = []
     monkeypatch.setattr(
         "training.fleet.client.transport._Deadline", lambda seconds: given.append(seconds) or _Deadline(None)
     )

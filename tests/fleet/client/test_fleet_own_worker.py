@@ -2,14 +2,10 @@
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 import pytest
 from builders import a_job
 from receiver_running import Receiver
-
-from training.fleet.client.client import FleetClient
 
 CAPABILITY = {"hostname": "mine", "cpu_cores": 4, "ram_available_gib": 8.0, "cuda_available": False}
 
@@ -20,11 +16,11 @@ def receiver(tmp_path):
         yield running
 
 
-def work(client: FleetClient, folder: Path, *, as_items: bool) -> list[str]:
+def work(client, folder, *, as_items):
     """Train what there is, as somebody writes it who has only read the five calls."""
     done = []
     while (job := client.claim(CAPABILITY)) is not None:
-        said: Any = job if as_items else job.to_dict()
+        said = job if as_items else job.to_dict()
         job_id, spec = (said["job_id"], said["spec"]) if as_items else (job.job_id, job.spec)
         assert isinstance(spec, Mapping)
         beat = client.heartbeat(job_id, lines=["epoch 1"], progress={"event": "epoch", "epoch": 1, "epochs": 2})

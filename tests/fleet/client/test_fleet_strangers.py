@@ -2,12 +2,10 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 from builders import a_job
@@ -44,8 +42,7 @@ WORST = NAMELESS + [
     problem(problem_type, **{ID: OTHER}) for problem_type in (ProblemType.LEASE_SUPERSEDED, ProblemType.UNKNOWN_JOB)
 ]
 
-Call = Callable[[FleetClient, Path], Any]
-CALLS: dict[str, Call] = {
+CALLS = {
     "heartbeat": lambda client, _: client.about(OURS).heartbeat("j", claim_id="c"),
     "complete": lambda client, _: client.about(OURS).complete("j", artifact_id="a", claim_id="c"),
     "fail": lambda client, _: client.about(OURS).fail("j", error="e", claim_id="c"),
@@ -198,11 +195,11 @@ def test_whatever_comes_without_an_id_is_told_in_one_printable_sentence(answer):
 # -- what a worker does about it ----------------------------------------------------------------------------------
 
 
-def said(worker: Worker) -> list[str]:
+def said(worker):
     return [action.text for action in worker.actions if isinstance(action, t.Say)]
 
 
-def not_ours(worker: Worker, detail: str) -> list[str]:
+def not_ours(worker, detail):
     worker.take(t.NotAnswered(call=worker.call, detail=detail, stranger=True))
     return said(worker)
 
@@ -295,7 +292,7 @@ class Impostor(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def impostor(status: int) -> Iterator[str]:
+def impostor(status):
     handler = type("Handler", (Impostor,), {"status": status})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
@@ -305,7 +302,7 @@ def impostor(status: int) -> Iterator[str]:
         thread.join()
 
 
-def calls_to(url: str, events: list[t.Event]) -> Calls:
+def calls_to(url, events):
     client = FleetClient(url, "pi", tries=1, timeout_s=20)
     asker = Asker("i", "0000000001-s", dict, dict)
     return Calls(client, client, asker, lambda _claim, first: (first, ("a line",)), events.append)

@@ -42,7 +42,7 @@ def test_what_may_be_taken_later_is_not_given_up(problem, capsys):
 
 @pytest.mark.parametrize("event", ["changed", "confirmed", "referenced"])
 def test_a_change_is_reported_in_the_receivers_words(event):
-    told: list[object] = []
+    told = []
     client = SimpleNamespace(watch=told.append, close=lambda: None)
     document = {"event": event, "host": "office", "model": "gbt", "checkpoint": "ab", "id": "cd", "since": 1.0}
     argv, stdin = (

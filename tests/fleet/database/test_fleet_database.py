@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from conformance.database_suite import CHECKS, held, hosts, note
 
 from training.fleet.database import writer as database
 from training.fleet.database.sqlite import SqliteDatabase, fold_log
-from training.fleet.database.writer import Database, DatabaseError, DatabaseFull, DatabaseLost, Writer, statements
+from training.fleet.database.writer import DatabaseError, DatabaseFull, DatabaseLost, Writer, statements
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.scheduling.job import EndReason, JobStatus
 
@@ -26,14 +25,14 @@ from training.fleet.scheduling.job import EndReason, JobStatus
 def test_conformance(check, tmp_path):
     with ExitStack() as opened:
 
-        def connect() -> Database:
+        def connect():
             return opened.enter_context(closing(SqliteDatabase(tmp_path / "training_jobs.db")))
 
         check(connect(), connect)
 
 
 @pytest.fixture
-def db(tmp_path: Path) -> Iterator[SqliteDatabase]:
+def db(tmp_path):
     database = SqliteDatabase(tmp_path / "training_jobs.db")
     yield database
     database.close()
@@ -62,7 +61,7 @@ def test_every_table_is_strict_and_every_statement_is_known_to_it(db):
 class Anything(dict[str, Any]):
     """Parameters of every name."""
 
-    def __missing__(self, key: str) -> None:
+    def __missing__(self, key):
         return None
 
 
@@ -182,7 +181,7 @@ def test_a_damaged_database_is_never_copied_over_a_good_copy(tmp_path):
 # ── what goes wrong ─────────────────────────────────────────────────────────────────────────
 
 
-def sentence(caught: pytest.ExceptionInfo[DatabaseError], path: Path) -> str:
+def sentence(caught, path):
     """The message, which must be one line and name the file."""
     said = str(caught.value)
     assert "\n" not in said
@@ -225,7 +224,7 @@ def test_an_interrupted_creation_is_begun_again(tmp_path):
 
 
 @contextmanager
-def full_disk(db: SqliteDatabase) -> Iterator[None]:
+def full_disk(db):
     """As if not another page could be had."""
     pages = db.connection.execute("PRAGMA page_count").fetchone()[0]
     db.connection.execute(f"PRAGMA max_page_count = {pages}")
@@ -233,12 +232,12 @@ def full_disk(db: SqliteDatabase) -> Iterator[None]:
     db.connection.execute("PRAGMA max_page_count = 1000000")
 
 
-def much(db: SqliteDatabase, name: str = "big") -> None:
+def much(db, name="big"):
     db.run("note_host", host=name, capability="x" * 100_000, now=0.0, set_aside=None, instance_id=None,
            session_id=None, trainer_digests=None)  # fmt: skip
 
 
-def both(db: SqliteDatabase) -> None:
+def both(db):
     with db.transaction():
         note(db, "small")
         much(db)
@@ -268,10 +267,10 @@ def test_nobody_of_a_group_is_told_that_it_was_done_when_the_disk_was_full(db):
 
 
 def test_a_lost_database_is_reported_once_and_to_all_who_wait(db):
-    lost: list[DatabaseLost] = []
+    lost = []
     writer = Writer(db, on_lost=lost.append)
 
-    def broken() -> None:
+    def broken():
         raise DatabaseLost("the file is damaged")
 
     with held(writer):
@@ -412,9 +411,9 @@ def test_what_is_not_ours_in_a_database_is_named(db):
 
 def test_a_table_that_is_replaced_takes_no_rows_of_others_along(monkeypatch):
     """Foreign keys are off while the tables are made: within a transaction that is not to be had."""
-    seen: list[int] = []
+    seen = []
 
-    def looking(connection: sqlite3.Connection, _script: str) -> None:
+    def looking(connection, _script):
         seen.append(connection.execute("PRAGMA foreign_keys").fetchone()[0])
 
     monkeypatch.setattr("training.fleet.database.sqlite._run_script", looking)
@@ -428,17 +427,17 @@ def test_a_table_that_is_replaced_takes_no_rows_of_others_along(monkeypatch):
 INSERTS = "at", "job_id", "to_status", "transition"
 
 
-def add(db: SqliteDatabase, count: int, *more: tuple[Any, ...]) -> None:
+def add(db, count, *more):
     rows = [(1.5, f"id-{n}", "pending", "insert") for n in range(count)]
     db.add("events", INSERTS, [*rows, *more])
 
 
-def add_event(db: SqliteDatabase, job_id: str) -> None:
+def add_event(db, job_id):
     event = dict.fromkeys(("from_status", "attempt", "host", "detail"))
     db.run("add_event", at=2.5, job_id=job_id, transition="insert", to_status="pending", **event)
 
 
-def sound(db: SqliteDatabase) -> bool:
+def sound(db):
     return not [each for each in db.sealed() if each.broken or each.rows != each.counted]
 
 
@@ -452,7 +451,7 @@ def test_many_rows_have_their_checksums(db):
     assert sound(db)
 
 
-def added_in_vain(db: SqliteDatabase) -> None:
+def added_in_vain(db):
     with db.transaction():
         add(db, 2)
         raise KeyError

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from recovery_builders import a_state, change, checks, rows
@@ -24,13 +23,13 @@ from training.fleet.store.errors import BadMark
 CLOCK = SystemClock()
 
 
-def id_of(db: Path) -> str:
+def id_of(db):
     with closing(JobQueue(db)) as queue:
         return queue.database_id
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> Deployment:
+def state(tmp_path):
     return a_state(tmp_path / "state")
 
 
@@ -52,7 +51,7 @@ def test_a_database_that_lost_its_id_says_so(tmp_path):
 # ── backup, restore, rebuild ────────────────────────────────────────────────────────────────
 
 
-def restored(folder: Path, state: Deployment, *, force: bool = False) -> None:
+def restored(folder, state, *, force=False):
     Restore(folder, state, CLOCK).run(force=force)
 
 

@@ -6,7 +6,6 @@ import os
 import random
 import sqlite3
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from systems import open_to_others
@@ -21,7 +20,7 @@ REMEDY = "run `cis490-jobs rebuild --force`, which renames it and restores the c
 
 
 @pytest.fixture
-def old(tmp_path: Path) -> Path:
+def old(tmp_path):
     path = tmp_path / "training_jobs.db"
     with closing(JobQueue(path)) as queue:
         queue.sync_from_manifest([{"job_id": "id-one", "name": "one"}])
@@ -29,7 +28,7 @@ def old(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def step(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def step(old, monkeypatch):
     """A later version, which this program knows from now on."""
     folder = old.with_name("sql")
     invent_step(folder)
@@ -39,7 +38,7 @@ def step(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite, "_own_shape", sqlite._own_shape.__wrapped__)
 
 
-def sql(path: Path, *statements: str) -> None:
+def sql(path, *statements):
     with closing(sqlite3.connect(path)) as connection:
         for statement in statements:
             connection.execute(statement)

@@ -8,15 +8,13 @@ import json
 import os
 import shlex
 import ssl
-from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from builders import a_capability, a_job
 from systems import open_to_others
-from tls_world import SecureReceiver, Signer, secure
+from tls_world import Signer, secure
 
 from training.clock import SystemClock
 from training.fleet import join
@@ -36,25 +34,25 @@ SESAME = "open-sesame"
 
 
 @pytest.fixture
-def receiver(tmp_path: Path) -> Iterator[SecureReceiver]:
+def receiver(tmp_path):
     with secure(tmp_path / "receiver", a_job("one"), a_job("two")) as receiver:
         receiver.hub.authenticator.operator_token = SESAME  # plain letters, as an environment variable holds them
         yield receiver
 
 
 @pytest.fixture(autouse=True)
-def folders(tmp_path: Path) -> None:
+def folders(tmp_path):
     (tmp_path / "receiver").mkdir(exist_ok=True)
 
 
 class Person:
     """Runs ``cis490-jobs`` and the line it prints, with an operator's token."""
 
-    def __init__(self, receiver: SecureReceiver) -> None:
+    def __init__(self, receiver):
         self.receiver = receiver
         self.out, self.err = io.StringIO(), io.StringIO()
 
-    def jobs(self, *argv: str, token: str | None = SESAME, pem: bytes | None = None) -> int:
+    def jobs(self, *argv, token=SESAME, pem=None):
         self.out, self.err = io.StringIO(), io.StringIO()
         world = CommandContext(
             connect=lambda _url, given: self.receiver.showing(pem, given),
@@ -64,7 +62,7 @@ class Person:
         )
         return program.main([*argv], context=world)
 
-    def line(self, *argv: str) -> list[str]:
+    def line(self, *argv):
         """The printed line, split as a shell does; without the program."""
         assert self.jobs("enroll", *argv, "--url", self.receiver.url) == 0
         lines = self.out.getvalue().splitlines()
@@ -72,27 +70,27 @@ class Person:
         words = shlex.split(lines[0])
         return words[next(i for i, word in enumerate(words) if word.startswith("--")) :]
 
-    def code(self, name: str = "pi") -> str:
+    def code(self, name="pi"):
         """A fresh one-time code."""
         return self.flags(name)["--code"]
 
-    def flags(self, *argv: str) -> dict[str, str]:
+    def flags(self, *argv):
         return dict(zip(*[iter(self.line(*argv))] * 2, strict=True))
 
 
 @pytest.fixture
-def person(receiver: SecureReceiver) -> Person:
+def person(receiver):
     return Person(receiver)
 
 
-def refusal(call: Callable[[], object]) -> str:
+def refusal(call):
     """The type of the problem with which a call is refused."""
     with pytest.raises(Answered) as refused:
         call()
     return refused.value.problem_type
 
 
-def said(capsys: pytest.CaptureFixture[str]) -> str:
+def said(capsys):
     captured = capsys.readouterr()
     assert "Traceback" not in captured.err
     return captured.out + captured.err
@@ -128,7 +126,7 @@ def test_the_answer_to_a_join_may_be_lost(receiver, person):
 
 
 def test_who_joins_anew_replaces_who_had_the_name_and_a_renewal_does_not(receiver, person):
-    def joined() -> bytes:
+    def joined():
         key, request = new_request("pi")
         body = {"name": "pi", "code": person.code(), "csr": request}
         answers = [receiver.showing(None).call("join", **body) for _ in range(2)]
@@ -177,7 +175,7 @@ def test_a_line_that_was_changed_joins_nobody(person, tmp_path, capsys, change, 
 JOIN = join.join
 
 
-def authority_pem(*, padded: bool) -> str:
+def authority_pem(*, padded):
     """Of some authority. A reader of base64 may stop where it is padded, and overlook what follows."""
     from cryptography.hazmat.primitives.serialization import Encoding
 
@@ -191,15 +189,15 @@ def authority_pem(*, padded: bool) -> str:
 @pytest.mark.parametrize("shown", ["another", "meant another", "another meant", "meant meant", ""])
 def test_no_code_travels_before_the_fingerprint_is_proven(receiver, tmp_path, shown, padded):
     """Somebody in between shows an authority of their own, also beside the right one: they hear one question."""
-    asked: list[str] = []
+    asked = []
     known = {"meant": authority_pem(padded=padded), "another": authority_pem(padded=True)}
 
     class Impostor:
-        def call(self, name: str, /, **given: object) -> dict[str, Any]:
+        def call(self, name, /, **given):
             asked.append(f"{name} {given}" if given else name)
             return {} if given else {"ca": "".join(known[each] for each in shown.split())}
 
-        def close(self) -> None: ...
+        def close(self): ...
 
     meant = hashlib.sha256(ssl.PEM_cert_to_DER_cert(known["meant"])).hexdigest()
     wish = join.CertificateRequest(receiver.url, Role.HOST, "pi", "secret", meant, tmp_path / "pi")
@@ -391,19 +389,19 @@ def test_a_receiver_without_tls_has_nothing_to_join(tmp_path):
 
 
 @pytest.fixture
-def member(receiver: SecureReceiver, person: Person, tmp_path: Path) -> Credentials:
+def member(receiver, person, tmp_path):
     folder = tmp_path / "pi"
     assert join.main([*person.line("pi"), "--tls-dir", str(folder)]) == 0
     return Credentials(folder)
 
 
 @pytest.fixture
-def events() -> list[str]:
+def events():
     return []
 
 
 @pytest.fixture
-def keeper(receiver: SecureReceiver, member: Credentials, events: list[str]) -> Iterator[CertificateKeeper]:
+def keeper(receiver, member, events):
     kept = CertificateKeeper(
         member,
         receiver.url,
@@ -415,7 +413,7 @@ def keeper(receiver: SecureReceiver, member: Credentials, events: list[str]) -> 
     kept.close()
 
 
-def aged(member: Credentials, share: float) -> None:
+def aged(member, share):
     """Make the certificate look as if this share of its life were over."""
     path = member.folder / "identity.json"
     known = json.loads(path.read_text())
@@ -440,7 +438,7 @@ def test_a_worker_that_was_put_out_is_told(receiver, keeper, events):
     assert events == ["revoked"]
 
 
-def options(receiver: SecureReceiver, member: Credentials, *more: str) -> Any:
+def options(receiver, member, *more):
     argv = ["--receiver-url", receiver.url, "--host-id", "pi", "--tls-dir", str(member.folder)]
     argv += ["--state-dir", str(member.folder / "state"), *more]
     return options_of(parser().parse_args(argv))
@@ -453,7 +451,7 @@ def test_a_worker_stops_when_it_is_revoked(receiver, member):
     receiver.queue.cancel(receiver.plan[0]["job_id"])
     receiver.queue.cancel(receiver.plan[1]["job_id"])
     daemon = TrainerWorker(options(receiver, member), capability=lambda: a_capability())
-    codes: list[int] = []
+    codes = []
     thread = threading.Thread(target=lambda: codes.append(daemon.run()))
     thread.start()
     assert receiver.room.waiting.acquire(timeout=20)

@@ -18,11 +18,9 @@ import sys
 import tempfile
 import threading
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
-from typing import Any
+from pathlib import Path, PurePosixPath, PureWindowsPath
 
 import pytest
 import tree_sitter
@@ -76,15 +74,15 @@ JOINING = {"code": "kT3v-9aQx", "fingerprint": "sha256:" + "5f" * 32}
 class Recorder:
     """A machine on paper: remembers what it was told to run, and keeps the users and services that follow from it."""
 
-    def __init__(self) -> None:
-        self.ran: list[list[str]] = []
-        self.as_user: list[str | None] = []
-        self.owned: list[str] = []
-        self.users: set[str] = set()
-        self.services: set[str] = set()
-        self.fails: dict[str, Ran] = {}
+    def __init__(self):
+        self.ran = []
+        self.as_user = []
+        self.owned = []
+        self.users = set()
+        self.services = set()
+        self.fails = {}
 
-    def run(self, argv: Sequence[str], *, cwd: PurePath | None = None, user: str | None = None) -> Ran:
+    def run(self, argv, *, cwd=None, user=None):
         line = " ".join(argv)
         for part, ran in self.fails.items():
             if part in line:
@@ -117,19 +115,17 @@ class Recorder:
                 self.services.discard("task")
         return Ran(0, '{"cpu_cores": 4, "ram_total_gib": 7.6, "cuda_available": false, "torch_version": null}')
 
-    def own(self, path: Path, user: str) -> None:
+    def own(self, path, user):
         self.owned.append(f"{path.name} {user}")
 
-    def owns(self, path: Path, user: str) -> bool:
+    def owns(self, path, user):
         return f"{path.name} {user}" in self.owned
 
-    def pause(self, seconds: float) -> None:
+    def pause(self, seconds):
         pass
 
 
-def words(
-    wanted: InstallRequest = WISH, facts: MachineFacts = FINE, level: CheckLevel = CheckLevel.REFUSED
-) -> list[str]:
+def words(wanted=WISH, facts=FINE, level=CheckLevel.REFUSED):
     return [finding.words for finding in judge(wanted, facts) if finding.level is level]
 
 
@@ -151,7 +147,7 @@ def test_an_address_that_is_none_is_one_sentence(url, capsys):
     assert told.out == ""
 
 
-REFUSALS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+REFUSALS = [
     ({}, {"python": (3, 10)}, "Python 3.10 is too old"),
     ({}, {"missing": ("msgspec",)}, "msgspec is missing in the virtual environment; install with"),
     ({}, {"free_bytes": GIB // 2}, "only 0.5 GiB of disk are free"),
@@ -222,18 +218,18 @@ def test_what_is_only_worth_a_note():
 
 
 class NoReceiver(http.server.BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
+    def do_GET(self):
         self.send_response(200)
         self.send_header("Content-Length", "5")
         self.end_headers()
         self.wfile.write(b"hello")
 
-    def log_message(self, *_: Any) -> None:
+    def log_message(self, *_):
         pass
 
 
 @pytest.fixture
-def stranger() -> Iterator[str]:
+def stranger():
     with http.server.HTTPServer(("127.0.0.1", 0), NoReceiver) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -268,15 +264,13 @@ def test_nobody_at_the_address():
 # -- the plan on Linux, carried out below a folder ---------------------------------------------------------------------
 
 
-def unit(role: MachineRole = MachineRole.WORKER) -> str:
+def unit(role=MachineRole.WORKER):
     return (ROOT / "etc" / install_linux.service(role)).read_text("utf-8")
 
 
-def do(
-    wanted: InstallRequest, machine: Recorder, folder: Path, dry_run: bool = False
-) -> tuple[bool, list[tuple[str, str]]]:
+def do(wanted, machine, folder, dry_run=False):
     """Prepare and start, as install does; whether anything changed, and what was told."""
-    told: list[tuple[str, str]] = []
+    told = []
     site = Site(machine, folder)
     tell = lambda kind, said: told.append((kind, said))  # noqa: E731
     if wanted.system is System.LINUX:
@@ -290,7 +284,7 @@ def do(
     return changed, told
 
 
-def files(folder: Path) -> dict[str, bytes]:
+def files(folder):
     return {
         str(path.relative_to(folder)): path.read_bytes() if path.is_file() else b""
         for path in sorted(folder.rglob("*"))
@@ -441,7 +435,7 @@ def test_what_the_task_starts_understands_its_settings(tmp_path):
 
 
 @pytest.fixture
-def quiet_logging() -> Iterator[None]:
+def quiet_logging():
     root = logging.getLogger()
     kept, level, streams = root.handlers[:], root.level, (sys.stdout, sys.stderr)
     yield
@@ -462,9 +456,9 @@ def test_the_task_keeps_a_log_that_cannot_grow_for_ever(tmp_path, monkeypatch):
     }  # fmt: skip
     file = tmp_path / "worker.json"
     file.write_text(json.dumps(settings))
-    given: list[Sequence[str]] = []
+    given = []
 
-    def work(argv: Sequence[str]) -> int:
+    def work(argv):
         given.append(argv)
         print("half a ", end="")
         print("line", file=sys.stdout)
@@ -492,9 +486,7 @@ def test_a_task_without_settings_says_so(tmp_path, capsys):
 # -- the scripts ------------------------------------------------------------------------------------------------
 
 
-def run_script(
-    *arguments: object, venv: Path | None = None, path: Path | None = None
-) -> subprocess.CompletedProcess[str]:
+def run_script(*arguments, venv=None, path=None):
     environment = {name: value for name, value in os.environ.items() if name != "FLEET_HOST_ID"}
     environment["CIS490_VENV"] = str(venv or Path(sys.prefix))
     if path is not None:
@@ -577,7 +569,7 @@ def test_a_receiver_is_not_installed_on_windows(capsys):
 
 
 @cache
-def on_a_machine_of_its_own() -> subprocess.CompletedProcess[str] | str:
+def on_a_machine_of_its_own():
     """newcomer.py, run once; or why it cannot be."""
     if not sys.platform.startswith("linux") or os.geteuid() != 0 or shutil.which("unshare") is None:
         return "a machine of its own needs root and unshare"
@@ -592,14 +584,13 @@ def on_a_machine_of_its_own() -> subprocess.CompletedProcess[str] | str:
         return subprocess.run([*own, *map(str, setup), *program], capture_output=True, text=True, timeout=250)
 
 
-def newcomer() -> dict[str, Any]:
+def newcomer():
     """Run newcomer.py and return its report; skips where there can be no machine of its own."""
     done = on_a_machine_of_its_own()
     if isinstance(done, str):
         pytest.skip(done)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    return json.loads(done.stdout)
 
 
 def test_newcomer_is_refused_while_there_is_no_receiver():
@@ -671,18 +662,18 @@ def test_newcomer_leaves_and_nothing_is_left():
 # -- the PowerShell script, as far as it can be judged without Windows -------------------------------------------------
 
 
-def parsed(text: bytes) -> tree_sitter.Node:
+def parsed(text):
     grammar = pytest.importorskip("tree_sitter_powershell", reason="the grammar is not installed")
     parser = tree_sitter.Parser(tree_sitter.Language(grammar.language()))
     return parser.parse(text).root_node
 
 
 @pytest.fixture(scope="module")
-def powershell() -> tree_sitter.Node:
+def powershell():
     return parsed(POWERSHELL.read_bytes())
 
 
-def within(node: tree_sitter.Node, kind: str) -> Iterator[str]:
+def within(node, kind):
     if node.type == kind and node.text is not None:
         yield node.text.decode()
     for child in node.children:

@@ -7,7 +7,6 @@ import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from systems import make_link
@@ -27,28 +26,28 @@ as_root = pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="on
 class Talker:
     """A machine whose every command fails with the words of somebody else."""
 
-    def run(self, *_: object, **__: object) -> Ran:
+    def run(self, *_, **__):
         return Ran(1, f"fine\n{ODD}\n")
 
-    def pause(self, seconds: float) -> None: ...
+    def pause(self, seconds): ...
 
-    def own(self, path: Path, user: str) -> None: ...
+    def own(self, path, user): ...
 
-    def owns(self, path: Path, user: str) -> bool:
+    def owns(self, path, user):
         return False
 
 
-def harmless(text: str) -> bool:
+def harmless(text):
     return all(line.isprintable() for line in text.removesuffix("\n").split("\n"))
 
 
-def uninstall(image: Path) -> int:
+def uninstall(image):
     """Up to the first command, which fails."""
     return install.main(["--uninstall", "--system", "linux", "--image", str(image)], machine=Talker())
 
 
 @pytest.fixture
-def saved(tmp_path: Path) -> Path:
+def saved(tmp_path):
     """Make the folder of the worker's user; and a unit, so that there is something to stop."""
     unit = tmp_path / "etc/systemd/system/cis490-trainer-worker.service"
     unit.parent.mkdir(parents=True)
@@ -109,7 +108,7 @@ def test_notes_as_large_as_they_may_be_are_read_and_no_pipe(tmp_path):
 
 
 def test_no_word_of_a_server_nobody_has_verified_does(monkeypatch, capsys):
-    def refused(*_: object) -> str:
+    def refused(*_):
         raise Refused(409, "no", ODD + "x" * 10**6 + "\nsecond line", {})
 
     monkeypatch.setattr(join, "join", refused)
@@ -130,7 +129,7 @@ def test_what_is_swapped_for_a_link_meanwhile_is_not_given_away(tmp_path, monkey
         for name in "abc":
             (place / name).touch()
 
-    def slowly(path: Any, *how: Any, **more: Any) -> None:
+    def slowly(path, *how, **more):
         chown(path, *how, **more)
         if Path(path).name in "abc" and not (folder / "inner").is_symlink():
             (folder / "inner").rename(folder / "before")

@@ -23,13 +23,13 @@ needs_systemd = pytest.mark.skipif(ANALYZE is None, reason="systemd-analyze is n
 HIGHEST_EXPOSURE = {MachineRole.RECEIVER: 20, MachineRole.WORKER: 40}  # in tenths
 
 
-def text_of(role: MachineRole) -> str:
+def text_of(role):
     return (ROOT / "etc" / install_linux.service(role)).read_text("utf-8")
 
 
-def said(text: str) -> dict[str, list[str]]:
+def said(text):
     """Setting to values, in order; continued lines joined."""
-    found: dict[str, list[str]] = {}
+    found = {}
     for line in text.replace("\\\n", " ").splitlines():
         name, equals, value = line.partition("=")
         if equals and not line.startswith("#"):
@@ -37,7 +37,7 @@ def said(text: str) -> dict[str, list[str]]:
     return found
 
 
-def wanted(role: MachineRole, **more: object) -> InstallRequest:
+def wanted(role, **more):
     here = {"checkout": ROOT, "python": Path(sys.executable)}
     return InstallRequest(**{"role": role, "system": System.LINUX, **here, **more})  # type: ignore[arg-type]
 
@@ -87,7 +87,7 @@ def test_what_it_starts_understands_every_flag(role):
     assert parser.parse_args(started(role, {"CIS490_RECEIVER_URL": "x"})[3:])
 
 
-def started(role: MachineRole, settings: dict[str, str]) -> list[str]:
+def started(role, settings):
     """Return the command that the unit starts, without the shell that ignores a hangup until its first line."""
     argv = command(said(text_of(role))["ExecStart"][0], settings)
     return argv[argv.index("/opt/cis490/.venv/bin/python") :]

@@ -13,9 +13,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import psutil
 import pytest
@@ -25,7 +23,7 @@ from processes import PATIENCE_S, begun, is_running, printed, until
 from training import locking
 from training.fleet.process import supervise, windows
 from training.fleet.process.ended import Ended
-from training.fleet.process.supervise import LocalProcess, LocalRunner, SpawnFailedError
+from training.fleet.process.supervise import LocalRunner, SpawnFailedError
 
 
 def test_every_module_imports_without_the_names_of_posix():
@@ -52,12 +50,12 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="stands in for Window
 class Function:
     """A function of a DLL: its types may be declared."""
 
-    def __init__(self, does: Callable[..., Any]) -> None:
+    def __init__(self, does):
         self.does = does
-        self.restype: object = None
-        self.argtypes: object = None
+        self.restype = None
+        self.argtypes = None
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments):
         assert self.argtypes is None or len(arguments) == len(self.argtypes)  # type: ignore[arg-type]
         return self.does(*arguments)
 
@@ -65,11 +63,11 @@ class Function:
 class Kernel32:
     """Job objects: whoever a member starts is a member; ending the job kills them all."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.handles = itertools.count(0x7FF0_0000_0001)  # wider than 32 bits, as handles may be
-        self.jobs: dict[int, list[int]] = {}
-        self.limits: dict[int, int] = {}
-        self.ended: list[int] = []
+        self.jobs = {}
+        self.limits = {}
+        self.ended = []
         self.refuse = ""
         self.CreateJobObjectW = Function(self._create)
         self.SetInformationJobObject = Function(self._limit)
@@ -77,22 +75,22 @@ class Kernel32:
         self.TerminateJobObject = Function(self._terminate)
         self.CloseHandle = Function(lambda handle: self._terminate(handle, 1))
 
-    def _create(self, _security: None, _name: None) -> int:
+    def _create(self, _security, _name):
         handle = next(self.handles)
         self.jobs[handle] = []
         return 0 if self.refuse == "create" else handle
 
-    def _limit(self, job: int, kind: int, limits: Any, size: int) -> int:
+    def _limit(self, job, kind, limits, size):
         assert kind == windows.EXTENDED_LIMIT_INFORMATION
         assert size == ctypes.sizeof(windows._ExtendedLimits)
         self.limits[job] = limits._obj.BasicLimitInformation.LimitFlags
         return 1
 
-    def _assign(self, job: int, process: int) -> int:
+    def _assign(self, job, process):
         self.jobs[job].append(process)
         return 0 if self.refuse == "assign" else 1
 
-    def _terminate(self, job: int, _code: int) -> int:
+    def _terminate(self, job, _code):
         for leader in self.jobs.pop(job, []):
             self.ended.append(job)
             for pid in psutil.pids():
@@ -107,14 +105,14 @@ class WindowsPopen(subprocess.Popen[bytes]):
 
     flags: ClassVar[list[int]] = []
 
-    def __init__(self, argv: Any, *, creationflags: int = 0, **options: Any) -> None:
+    def __init__(self, argv, *, creationflags=0, **options):
         type(self).flags.append(creationflags)
         super().__init__(argv, start_new_session=True, **options)
         self._handle = self.pid
 
 
 @pytest.fixture
-def kernel32(monkeypatch: pytest.MonkeyPatch) -> Kernel32:
+def kernel32(monkeypatch):
     library = Kernel32()
     WindowsPopen.flags = []
     monkeypatch.setattr(ctypes, "WinDLL", lambda name, use_last_error: library, raising=False)
@@ -128,14 +126,14 @@ def kernel32(monkeypatch: pytest.MonkeyPatch) -> Kernel32:
 
 
 @pytest.fixture
-def runner(kernel32: Kernel32) -> Iterator[LocalRunner]:
+def runner(kernel32):
     one = LocalRunner()
     yield one
     one.close()
 
 
 @pytest.fixture
-def start(runner: LocalRunner, tmp_path: Path) -> Callable[..., LocalProcess]:
+def start(runner, tmp_path):
     return lambda child, *arguments, **how: begun(runner, tmp_path, child, *arguments, **how)
 
 
@@ -172,13 +170,13 @@ def test_without_a_job_object_nothing_is_started(kernel32, start, tmp_path, refu
 
 
 def test_the_lock_uses_what_windows_has(tmp_path, monkeypatch):
-    calls: list[tuple[int, int]] = []
+    calls = []
 
     class Msvcrt:
         LK_NBLCK = 2
 
         @staticmethod
-        def locking(handle: int, mode: int, count: int) -> None:
+        def locking(handle, mode, count):
             if calls:
                 raise OSError(13, "Permission denied")
             calls.append((mode, count))
@@ -188,7 +186,7 @@ def test_the_lock_uses_what_windows_has(tmp_path, monkeypatch):
 
         name = "nt"
 
-        def __getattr__(self, name: str) -> Any:
+        def __getattr__(self, name):
             return getattr(os, name)
 
     monkeypatch.setitem(sys.modules, "msvcrt", Msvcrt)  # type: ignore[arg-type]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath, PureWindowsPath
 
@@ -50,9 +49,9 @@ class Entry:
 class Disk:
     """A machine whose icacls does what Microsoft's documentation says, and whose PowerShell answers one question."""
 
-    def __init__(self, powershell: str = "works") -> None:
+    def __init__(self, powershell="works"):
         self.powershell = powershell
-        self.ran: list[list[str]] = []
+        self.ran = []
         self.fails = ""
         self.entries = {
             PureWindowsPath("C:/"): Entry(
@@ -63,22 +62,22 @@ class Disk:
             PYTHON: Entry(ADMIN),
         }
 
-    def rights(self, path: PurePath) -> dict[str, str]:
+    def rights(self, path):
         entry = self.entries.get(PureWindowsPath(path))
         if entry is None:
             return self.rights(path.parent)
         above = {} if entry.protected else self.rights(path.parent)
         return {**above, **entry.given}
 
-    def changers(self, path: PurePath) -> set[str]:
+    def changers(self, path):
         entry = self.entries.get(PureWindowsPath(path))
         owner = {ADMINISTRATORS if entry is None else entry.owner}
         return owner | {sid for sid, right in self.rights(path).items() if right in ("F", "M")}
 
-    def below(self, folder: PurePath) -> Iterator[PureWindowsPath]:
+    def below(self, folder):
         return (path for path in self.entries if path.is_relative_to(folder))
 
-    def run(self, argv: Sequence[str], *, cwd: PurePath | None = None, user: str | None = None) -> Ran:
+    def run(self, argv, *, cwd=None, user=None):
         if argv[0] == "powershell":
             return self._asked(argv[-1])
         if argv[0] == "cmd":
@@ -90,14 +89,14 @@ class Disk:
             self._icacls(PureWindowsPath(argv[1]), list(argv[2:]))
         return Ran(0, "{}")
 
-    def pause(self, seconds: float) -> None: ...
+    def pause(self, seconds): ...
 
-    def own(self, path: Path, user: str) -> None: ...
+    def own(self, path, user): ...
 
-    def owns(self, path: Path, user: str) -> bool:
+    def owns(self, path, user):
         return True
 
-    def _icacls(self, folder: PureWindowsPath, arguments: list[str]) -> None:
+    def _icacls(self, folder, arguments):
         assert "/L" in arguments, "what a link leads to is not ours"
         self.entries.setdefault(folder, Entry(ADMINISTRATORS))
         for path in list(self.below(folder)) if "/T" in arguments else [folder]:
@@ -112,7 +111,7 @@ class Disk:
                     sid, right = value.removeprefix("*").split(":(OI)(CI)")
                     entry.given[sid] = right
 
-    def _asked(self, script: str) -> Ran:
+    def _asked(self, script):
         if self.powershell != "works":
             return Ran(0 if self.powershell == "stub" else 127)
         found = re.fullmatch(r".*GetAccessControl\('(.*)'\)\..* -cmatch '(.*)'\) .*", script)
@@ -123,11 +122,11 @@ class Disk:
         return Ran(0, "closed\r\n" if re.search(found[2], sddl) else "")
 
 
-def install(disk: Disk, folder: Path, *, dry_run: bool = False) -> list[tuple[str, str]]:
+def install(disk, folder, *, dry_run=False):
     """Install; before anything secret is made or anything is run, see who might have a hand in it."""
-    told: list[tuple[str, str]] = []
+    told = []
 
-    def tell(kind: str, said: str) -> None:
+    def tell(kind, said):
         told.append((kind, said))
         if kind == "now" and re.match(r"write|join|see what|fetch|register|start", said):
             for path in (*disk.below(CHECKOUT), PYTHON, BASE, windows.SETTINGS, windows.TASK_FILE):
@@ -142,18 +141,18 @@ def install(disk: Disk, folder: Path, *, dry_run: bool = False) -> list[tuple[st
     return told
 
 
-def somebody_was_here_before(disk: Disk) -> None:
+def somebody_was_here_before(disk):
     for path in (BASE, TLS.parent, TLS, windows.SETTINGS, CHECKOUT, CHECKOUT / "re.py", PYTHON):
         disk.entries[path] = Entry(EVIL, {EVIL: "F", EVERY_USER: "M"}, protected=True)
 
 
-def someone_made_it_look_closed(disk: Disk) -> None:
+def someone_made_it_look_closed(disk):
     somebody_was_here_before(disk)
     disk.entries[CHECKOUT] = Entry(EVIL, dict(windows.READABLE), protected=True)
     disk.entries[BASE] = Entry(EVIL, dict(windows.CLOSED), protected=True)
 
 
-def an_earlier_version_was_here(disk: Disk) -> None:
+def an_earlier_version_was_here(disk):
     rights = {SYSTEM: "F", ADMINISTRATORS: "F", LOCAL_SERVICE: "M"}
     disk.entries[BASE] = Entry(ADMINISTRATORS, rights, protected=True)
 

@@ -59,7 +59,7 @@ EXAMPLES = {
 }
 
 
-def example(key: str) -> Example:
+def example(key):
     if key not in AMOUNTS:
         return EXAMPLES[key]
     has = AMOUNTS[key].capability
@@ -69,8 +69,7 @@ def example(key: str) -> Example:
 
 @pytest.fixture(params=CONSTRAINTS)
 def key(request):
-    name: str = request.param
-    return name
+    return request.param
 
 
 @pytest.fixture
@@ -80,7 +79,7 @@ def queue(tmp_path):
     jobs.close()
 
 
-def a_plan(**keys: Any) -> str:
+def a_plan(**keys):
     lines = (f"{key} = {json.dumps(value)}" for key, value in {"model": "gbt", **keys}.items())
     return HEAD + '[[jobs]]\nname = "a"\nmode = "oracle"\n' + "\n".join(lines)
 

@@ -30,7 +30,7 @@ from training.fleet.capability.describe import (
 )
 from training.fleet.manifest import load as manifest
 from training.fleet.manifest import toml as manifest_syntax
-from training.fleet.manifest.load import Manifest, ManifestError, Mistake, load_manifest
+from training.fleet.manifest.load import ManifestError, load_manifest
 from training.locking import exclusive
 
 EXAMPLE = ROOT / "etc" / "training_manifest.toml.example"
@@ -55,26 +55,26 @@ class TableDescriber:
         return parse_description(json.dumps(families.describe(command[2], models)))
 
 
-def load(text: str, **further: Description) -> Manifest:
+def load(text, **further):
     return manifest.parse_manifest(text, path=Path("plan.toml"), describer=TableDescriber(**further))
 
 
-def mistakes(text: str, **further: Description) -> tuple[Mistake, ...]:
+def mistakes(text, **further):
     with pytest.raises(ManifestError) as caught:
         load(text, **further)
     return caught.value.mistakes
 
 
-def only(text: str, **further: Description) -> Mistake:
+def only(text, **further):
     (mistake,) = mistakes(text, **further)
     return mistake
 
 
-def job(more: str = "", *, model: str = "cnn", name: str = "a") -> str:
+def job(more="", *, model="cnn", name="a"):
     return f'[[jobs]]\nname = "{name}"\nmodel = "{model}"\nmode = "oracle"\n{more}\n'
 
 
-def job_id(more: str = "", *, head: str = HEAD, model: str = "cnn", name: str = "a") -> str:
+def job_id(more="", *, head=HEAD, model="cnn", name="a"):
     return load(head + job(more, model=model, name=name)).jobs[0].job_id
 
 
@@ -427,7 +427,7 @@ def test_an_open_bracket_is_not_blamed_on_the_lines_after_it():
 
 @given(st.text(alphabet="ab.[]{}=\"'\\#\n, 01_-\t", max_size=60))
 def test_no_text_is_a_traceback(text):
-    found: tuple[Mistake, ...] = ()
+    found = ()
     try:
         load(text)
     except ManifestError as error:
@@ -444,7 +444,7 @@ def test_no_text_is_a_traceback(text):
     st.sampled_from(["name", "model", "mode", "hyper", "seed", "train_hosts", "min_ram_gib", "require_cuda"]),
 )
 def test_no_value_is_a_traceback(value, key):
-    problems: list[manifest.UnplacedMistake] = []
+    problems = []
     root = manifest.TomlTable({"jobs": [{key: value}]}, (), problems)
     trainers = manifest.Trainers({"cnn": {}, "own": None})
     manifest.check_plan(root, trainers)
@@ -698,7 +698,7 @@ def test_a_description_is_not_trusted(text, message):
 
 
 def test_another_family_or_its_flags_changes_no_digest_of_a_model():
-    def digests(**hyper: dict[str, object]) -> dict[str, str]:
+    def digests(**hyper):
         models = {model: {"hyper": flags} for model, flags in hyper.items()}
         said = {"describe_version": 1, "program": "run", "models": models}
         return dict(parse_description(json.dumps(said)).digests)

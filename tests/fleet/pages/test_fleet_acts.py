@@ -40,11 +40,11 @@ def receiver(tmp_path):
         yield found
 
 
-def words_of(page: str) -> str:
+def words_of(page):
     return html.unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", page)))
 
 
-def fields_of(page: str) -> str:
+def fields_of(page):
     """The hidden fields of the question's form, as a browser sends them."""
     form = page[page.index('<form action="/act"') :]
     return urlencode([(n, html.unescape(v)) for n, v in re.findall(r'name="(\w+)" value="([^"]*)"', form)])

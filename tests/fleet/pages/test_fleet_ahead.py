@@ -1,7 +1,6 @@
 """The fleet's page into the future: each host's jobs to come, what it lets go to others, and when all is done."""
 
 import re
-from typing import Any
 
 import pytest
 from receiver_running import Wire
@@ -16,14 +15,14 @@ NOW = 1_782_993_600.0
 COUNTS = {"pending": 2, "claimed": 0, "running": 1, "completed": 1, "failed": 0, "cancelled": 0}
 
 
-def told(**fields: Any) -> ForecastReply:
+def told(**fields):
     times = {"low_at": NOW + 3000, "high_at": NOW + 9000}
     live = ForetoldJob(
         job_id="a", name="gbt", host="desk", slot=0, begins_at=NOW - 60, ends_at=NOW + 1800, live=True, **times
     )
     later = ForetoldJob(job_id="b", name="mlp", host="desk", slot=0, begins_at=NOW + 1800, ends_at=NOW + 3600, **times)
     declined = DeclineView(name="mlp", at=NOW, by="desk", ends_at=NOW + 3600, here_until=NOW + 36000)
-    shape: dict[str, Any] = {
+    shape = {
         "now": NOW, "done_at": NOW + 3600, "done_low_at": NOW + 3000, "done_high_at": NOW + 9000, "jobs": [live, later],
         "count": 2, "hosts": [ForetoldHost(host="desk", jobs=2), ForetoldHost(host="pi", declined=declined)],
         "learned_from": 3,

@@ -6,12 +6,11 @@ One browser and one fleet serve the whole file. Nothing here skips: a machine th
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 from builders import a_capability, a_job
 from places import ROOT
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Page, sync_playwright
 from receiver_running import TOKEN, Receiver
 from shown_fleet import shown
 
@@ -33,7 +32,7 @@ PAGES = {name: row.path for name, row in REGISTERED.items() if row.shown is not 
     "refusal": "/jobs/nobody",
     "login": "/login?to=/events",
 }
-LOOKS: list[tuple[Any, int]] = [(scheme, width) for scheme in ("light", "dark") for width in (360, 1280)]
+LOOKS = [(scheme, width) for scheme in ("light", "dark") for width in (360, 1280)]
 REPORTED = "document.addEventListener('securitypolicyviolation', (e) => console.error('CSP: ' + e.violatedDirective))"
 
 
@@ -66,7 +65,7 @@ def test_every_registered_page_is_visited():
         assert any(re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", row.path), place) for place in places), name
 
 
-def visit(browser: Browser, url: str, *, script: bool = True) -> Visit:
+def visit(browser, url, *, script=True):
     context = browser.new_context(viewport={"width": 1280, "height": 800}, java_script_enabled=script)
     found = Visit(context.new_page())
     if script:
@@ -78,7 +77,7 @@ def visit(browser: Browser, url: str, *, script: bool = True) -> Visit:
     return found
 
 
-def violations(page: Page) -> list[str]:
+def violations(page):
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE)
     found = page.evaluate("(rules) => axe.run(document, {runOnly: rules, resultTypes: ['violations']})", RULES)

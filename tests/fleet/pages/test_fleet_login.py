@@ -27,7 +27,7 @@ def receiver(tmp_path_factory):
         yield found
 
 
-def send(receiver: Receiver, path: str, **how: str) -> tuple[int, dict[str, str], str]:
+def send(receiver, path, **how):
     """Send a form as the receiver's own page does; ``body`` in the encoding of forms."""
     body = how.pop("body", "").encode()
     own = {"Origin": receiver.url, "Host": receiver.url.partition("//")[2], "Content_Type": FORM, "Accept": "text/html"}
@@ -36,13 +36,13 @@ def send(receiver: Receiver, path: str, **how: str) -> tuple[int, dict[str, str]
     return status, headers, page.decode()
 
 
-def look(receiver: Receiver, path: str, **headers: str) -> tuple[int, str]:
+def look(receiver, path, **headers):
     with Wire(receiver) as wire:
         status, _, page = wire.request("GET", path, Accept="text/html", **headers).answer()
     return status, page.decode()
 
 
-def logged_in(receiver: Receiver, token: str, to: str = "/") -> str:
+def logged_in(receiver, token, to="/"):
     status, headers, _ = send(receiver, "/login", body=urlencode({"token": token, "to": to}))
     assert (status, headers["location"]) == (303, to)
     return headers["set-cookie"].partition(";")[0]

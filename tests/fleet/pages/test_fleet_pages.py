@@ -41,13 +41,13 @@ def long(tmp_path_factory):
         yield found
 
 
-def get(receiver: Receiver, path: str, **headers: str) -> tuple[int, dict[str, str], str]:
+def get(receiver, path, **headers):
     with Wire(receiver) as wire:
         status, found, body = wire.request("GET", path, **headers).answer()
     return status, found, (gzip.decompress(body) if "content-encoding" in found else body).decode()
 
 
-def words_of(page: str) -> str:
+def words_of(page):
     """The page as read aloud: without tags, each blank once."""
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", page))
 
@@ -124,7 +124,7 @@ def test_no_template_can_forget_to_make_a_value_harmless():
     assert not re.search("[\u202e\x1b]", shown)
 
 
-def address(path: str) -> str:
+def address(path):
     return path.replace("{job_id}", "plain").replace("/compare", f"/compare?jobs={HOSTILE_ID},plain")
 
 
@@ -177,7 +177,7 @@ def test_the_first_line_counts_held_jobs_as_such(stuck, held, said):
 # -- jobs -------------------------------------------------------------------------------------------------------
 
 
-def names_on(page: str) -> list[str]:
+def names_on(page):
     return re.findall(r'scope="row"><a href="/jobs/[^"]*">([^<]*)</a>', page)
 
 

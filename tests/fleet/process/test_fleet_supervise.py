@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -30,7 +29,6 @@ from training.fleet.process.supervise import (
     CommandSpec,
     Launcher,
     LauncherLostError,
-    LocalProcess,
     LocalRunner,
     SpawnFailedError,
     end_on_record,
@@ -41,14 +39,14 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and groups o
 
 
 @pytest.fixture
-def runner() -> Iterator[LocalRunner]:
+def runner():
     one = LocalRunner()
     yield one
     one.close()
 
 
 @pytest.fixture
-def start(runner: LocalRunner, tmp_path: Path) -> Callable[..., LocalProcess]:
+def start(runner, tmp_path):
     return lambda child, *arguments, **how: begun(runner, tmp_path, child, *arguments, **how)
 
 
@@ -150,10 +148,10 @@ def test_a_trainer_whose_launcher_died_before_it_said_so_is_not_run_twice(runner
         {STATE_VARIABLE: str(tmp_path / "state")},
         tmp_path / "output.log",
     )
-    orphans: list[subprocess.Popen[bytes]] = []
+    orphans = []
     run = Launcher.run
 
-    def dies_meanwhile(launcher: Launcher, spec: CommandSpec, group: object) -> LocalProcess:
+    def dies_meanwhile(launcher, spec, group):
         if orphans:
             return run(launcher, spec)
         hangs = [sys.executable, "-c", "import signal; signal.pause()"]
@@ -192,7 +190,7 @@ def test_closing_does_not_wait_for_a_launcher_that_does_not_answer(runner, tmp_p
     monkeypatch.setattr(supervise, "KILL_WAIT_S", 0.1)
     failed = []
 
-    def start() -> None:
+    def start():
         try:
             runner.start(CommandSpec(["python"], tmp_path, {}, tmp_path / "output.log"))
         except SpawnFailedError as error:
@@ -223,7 +221,7 @@ def test_kill_9_of_the_worker_leaves_no_trainer(tmp_path):
 
 
 @pytest.fixture(params=["control group", "no control group"])
-def contained(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LocalRunner]:
+def contained(request, tmp_path):
     owner = tmp_path if request.param == "control group" else None
     if owner is not None and not may_make_groups():
         pytest.skip("no control group can be made here")
@@ -232,7 +230,7 @@ def contained(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LocalR
     one.close()
 
 
-def may_make_groups() -> bool:
+def may_make_groups():
     """Return True when one with ``cgroup.kill`` can be made here: by trying it."""
     folder = supervise_posix.group_for(Path("trial"))
     if folder is None:
@@ -246,7 +244,7 @@ def may_make_groups() -> bool:
     return able
 
 
-def escaped(folder: Path) -> list[int]:
+def escaped(folder):
     """The numbers that children/escapes.py printed, which are alive."""
     numbers = [int(number) for number in printed(folder).split()]
     assert len(numbers) == 2
@@ -322,10 +320,10 @@ def test_killed_launcher_lets_nothing_of_a_control_group_go(contained, tmp_path)
 @linux_only
 def test_a_leftover_is_found_that_shows_no_environment_yet(tmp_path, monkeypatch):
     """As while the kernel loads its program."""
-    looks: list[int] = []
+    looks = []
     environ = supervise_posix._environ
 
-    def shows_it_late(pid: int) -> bytes:
+    def shows_it_late(pid):
         looks.append(pid)
         return environ(pid) if looks.count(pid) > 2 else b""
 
@@ -353,7 +351,7 @@ def test_next_worker_ends_the_control_group_that_nobody_holds(tmp_path):
     assert not folder.exists()
 
 
-def works_in(process: Path, folder: Path) -> bool:
+def works_in(process, folder):
     try:
         return (process / "cwd").readlink() == folder
     except OSError:
@@ -570,34 +568,34 @@ class FakeWindows:
 
     LAUNCHER_IS_REUSABLE = False
 
-    def __init__(self) -> None:
-        self.calls: list[str] = []
+    def __init__(self):
+        self.calls = []
 
-    def popen_options(self) -> dict[str, object]:
+    def popen_options(self):
         return {"start_new_session": True}
 
-    def job_object(self, process: subprocess.Popen[bytes]) -> object:
+    def job_object(self, process):
         return process.pid
 
-    def open_job_object(self, handle: object) -> None:
+    def open_job_object(self, handle):
         self.calls.append("open_job_object")
         with contextlib.suppress(ProcessLookupError):
             os.killpg(int(str(handle)), signal.SIGKILL)
 
-    def kill_group(self, *_: object) -> None:
+    def kill_group(self, *_):
         pass
 
     group_for = end_group = kill_descendants = kill_group
 
-    def pause_tree(self, pid: int) -> None:
+    def pause_tree(self, pid):
         self.calls.append(f"pause {pid}")
 
-    def resume_tree(self, pid: int) -> None:
+    def resume_tree(self, pid):
         self.calls.append(f"resume {pid}")
 
 
 @pytest.fixture
-def windows(monkeypatch: pytest.MonkeyPatch) -> FakeWindows:
+def windows(monkeypatch):
     fake = FakeWindows()
     monkeypatch.setattr(supervise, "system", fake)
     monkeypatch.setattr(supervise, "LAUNCHER", CHILDREN / "windows_launcher.py")
@@ -681,7 +679,7 @@ def test_cpu_time_tells_who_computes_from_who_hangs(start, tmp_path):
     assert hanging.used().cpu_s - before < 0.05
 
 
-def fake_system(root: Path, *, vmstat: int | None, events: int | None, available_kib: int) -> None:
+def fake_system(root, *, vmstat, events, available_kib):
     group = root / "sys/fs/cgroup/unit"
     for folder in (root / "proc/self", group):
         folder.mkdir(parents=True, exist_ok=True)

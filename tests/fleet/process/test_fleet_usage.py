@@ -37,10 +37,10 @@ def test_a_control_group_tells_memory_without_what_the_kernel_can_drop(tmp_path)
     assert used_by(ME, tmp_path).memory_bytes not in (None, 3500)
 
 
-def two_gpus(monkeypatch: pytest.MonkeyPatch, ours: list[int]) -> FakePynvml:
+def two_gpus(monkeypatch, ours):
     """A machine with two GPUs, on the second of which these processes run, beside another."""
 
-    def running(device: int) -> list[SimpleNamespace]:
+    def running(device):
         pids = [NOBODY, *ours] if device == 1 else [NOBODY]
         return [SimpleNamespace(pid=pid, usedGpuMemory=10**9) for pid in pids]
 

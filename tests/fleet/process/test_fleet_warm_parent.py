@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -28,7 +27,6 @@ from training.fleet.process.parents import FAULTS_MAX, Preload, WarmParents
 from training.fleet.process.supervise import (
     STATE_VARIABLE,
     CommandSpec,
-    LocalProcess,
     LocalRunner,
     SpawnFailedError,
     end_leftovers,
@@ -40,7 +38,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothi
 class Fleet:
     """A runner with warm parents, and what it started."""
 
-    def __init__(self, folder: Path, *, free_kib: int = 2**30, idle_s: float = 600.0, own_kib_max: int = 2**19) -> None:
+    def __init__(self, folder, *, free_kib=2**30, idle_s=600.0, own_kib_max=2**19):
         self.folder = folder
         self.warm = WarmParents(
             folder / "state", STATE_VARIABLE, free_kib=lambda: free_kib, idle_s=idle_s, own_kib_max=own_kib_max
@@ -49,14 +47,14 @@ class Fleet:
 
     def start(
         self,
-        *words: object,
-        modules: Sequence[str] = ("wave",),
-        then: Sequence[str] = (),
-        env: dict[str, str] | None = None,
-        file_bytes: int | None = None,
-        name: str = "job",
-        preload: bool = True,
-    ) -> LocalProcess:
+        *words,
+        modules=("wave",),
+        then=(),
+        env=None,
+        file_bytes=None,
+        name="job",
+        preload=True,
+    ):
         argv = [sys.executable, "-m", "forked", *map(str, words)]
         environment = {**trainer_environment(os.environ), STATE_VARIABLE: str(self.folder / "state" / name)}
         output = self.folder / f"{name}.log"
@@ -71,15 +69,15 @@ class Fleet:
             )
         )
 
-    def printed(self, name: str = "job") -> str:
+    def printed(self, name="job"):
         return (self.folder / f"{name}.log").read_text("utf-8")
 
 
 @pytest.fixture
-def fleets(tmp_path: Path) -> Iterator[Callable[..., Fleet]]:
-    made: list[Fleet] = []
+def fleets(tmp_path):
+    made = []
 
-    def make(**options: float) -> Fleet:
+    def make(**options):
         made.append(Fleet(tmp_path, **options))  # type: ignore[arg-type]
         return made[-1]
 
@@ -89,23 +87,23 @@ def fleets(tmp_path: Path) -> Iterator[Callable[..., Fleet]]:
 
 
 @pytest.fixture
-def fleet(fleets: Callable[..., Fleet]) -> Fleet:
+def fleet(fleets):
     return fleets()
 
 
-def inherits(number: int) -> bool:
+def inherits(number):
     try:
         return os.get_inheritable(number)
     except OSError:  # closed meanwhile, as the one that lists them
         return False
 
 
-def sentences(caplog: pytest.LogCaptureFixture) -> list[str]:
+def sentences(caplog):
     return [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
 
 
 @pytest.fixture
-def memory_images() -> Iterator[None]:
+def memory_images():
     """Let crashes of this process leave as much as they may."""
     usual = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (usual[1], usual[1]))
@@ -153,7 +151,7 @@ def test_two_at_once_come_from_one_parent(fleet):
     both[1].stop(PATIENCE_S)
 
 
-def launcher_of(pid: int) -> int:
+def launcher_of(pid):
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
@@ -166,7 +164,7 @@ def test_a_forked_trainer_enters_its_control_group(fleet, monkeypatch):
 
 
 def test_no_other_child_inherits_the_pipes_of_a_launcher(fleet):
-    def inheritable() -> list[str]:
+    def inheritable():
         return sorted(each.name for each in Path("/proc/self/fd").iterdir() if inherits(int(each.name)))
 
     before = inheritable()
@@ -360,7 +358,7 @@ def test_a_forked_trainer_leaves_the_same_bytes(tmp_path, model, threads):
 
     data = make_data(tmp_path / "data", episodes=18)
     fleet = Fleet(tmp_path)
-    left: list[dict[str, bytes]] = []
+    left = []
     for way in ("forked", "fresh"):
         out = tmp_path / way
         given = [*arguments(model, data, out, *SHORT[model], "--threads", str(threads))]

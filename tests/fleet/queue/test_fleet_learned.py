@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from builders import a_job
 from fakes import Counting, FakeClock
@@ -25,35 +23,35 @@ CAN = {"cpu_cores": 8, "ram_available_gib": 16.0, "ram_total_gib": 16.0}
 class World:
     """A queue with jobs of a few kinds, and hosts that train them."""
 
-    def __init__(self, jobs: int = 40) -> None:
+    def __init__(self, jobs=40):
         self.clock = FakeClock()
         self.queue = JobQueue(":memory:", clock=self.clock, new_claim_id=Counting())
         kinds = [{"model": model, "hyper": {"epochs": n}} for model in ("gbt", "mlp") for n in (1, 5)]
         self.queue.sync([a_job(f"job-{n}", seed=n, **kinds[n % len(kinds)]) for n in range(jobs)])
-        self.live: list[GrantedJob] = []
-        self.lost: list[GrantedJob] = []
+        self.live = []
+        self.lost = []
 
-    def claim(self, host: str) -> None:
+    def claim(self, host):
         with self.queue.db.transaction():
             self.queue.hosts.note(host, CAN, Claimant())
             granted = self.queue.grant(Host.of(host, CAN), Claimant(), NOBODY_ELSE)
         if isinstance(granted, GrantedJob):
             self.live.append(granted)
 
-    def complete(self, seconds: object, **more: object) -> None:
+    def complete(self, seconds, **more):
         """Complete a job: of those that are trained, the one that was claimed last."""
         if self.live:
             grant = self.live.pop()
             record = {"train_s": seconds, "max_rss_kib": 1024**2, **more}
             self.queue.accept(grant.job, grant.attempt, "a" * 64, record)
 
-    def lose(self) -> None:
+    def lose(self):
         if self.live:
             grant = self.live.pop(0)
             self.lost.append(grant)
             self.queue.settle(grant.job, grant.attempt, EndReason.HOST_LOST)
 
-    def adopt(self, seconds: object) -> None:
+    def adopt(self, seconds):
         """Complete a job by work of a host that had been given up, unless it was granted again."""
         if self.lost:
             grant = self.lost.pop(0)
@@ -61,14 +59,14 @@ class World:
             if job is not None and job.attempt == grant.attempt.attempt and job.status == "pending":
                 self.queue.moves.adopt(job, grant.attempt, "a" * 64, {"train_s": seconds})
 
-    def again(self) -> None:
+    def again(self):
         for row in self.queue.db.all("events_newest", before=2**62, transition="", most=1):
             self.queue.requeue(row["job_id"])
             self.live = [each for each in self.live if each.job.job_id != row["job_id"]]
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
+def world():
     made = World()
     yield made
     made.queue.close()
@@ -107,7 +105,7 @@ def test_a_look_at_nothing_new_is_one_statement(world, monkeypatch):
     world.claim("desk")
     world.complete(10.0)
     assert learned.speeds().predict(Workload.of(a_job(model="mlp")), "desk").seconds > 0
-    asked: list[str] = []
+    asked = []
     real = world.queue.db.all  # one() asks it too
     monkeypatch.setattr(world.queue.db, "all", lambda name, **params: asked.append(name) or real(name, **params))
     learned.speeds()
@@ -186,7 +184,7 @@ def test_a_new_host_is_judged_by_its_calibration_as_soon_as_that_is_known(world)
     learned = Learned(world.queue.db, most=4, calibrations=lambda: measured)
     work = learned.workload(a_job())
 
-    def train_on(host: str) -> None:
+    def train_on(host):
         world.claim(host)
         world.complete(100.0)
 
@@ -226,11 +224,11 @@ def test_a_word_is_taken_anew_as_its_attempt_goes_on_and_counts_once():
     kinds = Kinds(world.queue.db, world.queue.classes, Learned(world.queue.db))
     one = next(kinds.waiting(0.0)).job_class
 
-    def live(epoch: int, heard_s: float, *, afresh: bool = True) -> LiveAttempt:
+    def live(epoch, heard_s, *, afresh=True):
         said = {"epoch": epoch, "epochs": 20, "seconds": heard_s}
         return LiveAttempt("id", "job", "job", "desk", one, 0, 0.0, heard_s, said, afresh, Booking())
 
-    def seconds(under_way: LiveAttempt) -> float:
+    def seconds(under_way):
         kinds.look([one], [under_way])
         return kinds.predictions(one, ["desk"])["desk"].seconds
 

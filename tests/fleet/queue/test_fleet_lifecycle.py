@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
 import pytest
 from builders import a_completion, a_job
 from service_running import POLICY, A, Receiver
@@ -22,17 +20,17 @@ S = JobStatus
 class World(Receiver):
     """A service with one job called ``one``."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.plan(a_job("one"), scheduling=Scheduling.FIRST_COME)
 
-    def lose(self) -> None:
+    def lose(self):
         """Silence for a lease, in ordinary looks at the clock, beyond the quiet time after the start."""
         self.watch(2 * POLICY.stale_after_s + 2 * POLICY.sweep_period_s)
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
+def world():
     made = World()
     yield made
     made.queue.close()
@@ -40,42 +38,40 @@ def world() -> Iterator[World]:
 
 # ── every row, through the service ──────────────────────────────────────────────────────────
 
-Row = Callable[[World], object]
 
-
-def claimed(world: World) -> str:
+def claimed(world):
     return world.granted()
 
 
-def running(world: World) -> str:
+def running(world):
     claim_id = claimed(world)
     world.beat(claim_id)
     return claim_id
 
 
-def lost(world: World) -> str:
+def lost(world):
     claim_id = claimed(world)
     world.lose()
     assert world.status() is S.PENDING
     return claim_id
 
 
-def completed(world: World) -> str:
+def completed(world):
     claim_id = claimed(world)
     world.deliver(claim_id)
     return claim_id
 
 
-def asked_twice(world: World) -> None:
+def asked_twice(world):
     first, again = (world.ask(request_id="r1") for _ in range(2))
     assert (again.claim_id, again.repeated, first.repeated) == (first.claim_id, True, False)
 
 
-def completed_twice(world: World) -> None:
+def completed_twice(world):
     world.service.complete("id-one", a_completion(completed(world), A))
 
 
-def delivered_by_hand(world: World) -> None:
+def delivered_by_hand(world):
     """Work that its host had set aside completes the job that waits again."""
     claim_id = claimed(world)
     world.service.requeue("one")
@@ -86,22 +82,22 @@ def delivered_by_hand(world: World) -> None:
     world.service.deliver("id-one", request, found[1], 10)
 
 
-def failing(exit_code: int) -> Row:
+def failing(exit_code):
     return lambda w: w.fail(running(w), exit_code=exit_code)
 
 
-def handed_back(world: World) -> None:
+def handed_back(world):
     world.fail(running(world), reason="worker_shutdown")
 
 
-def unstartable(world: World) -> None:
+def unstartable(world):
     """Three times in a row: the host is taken out, and the job does not pay for it."""
     for _ in range(3):
         world.fail(claimed(world), reason="spawn_failed")
         world.clock.advance(1000)
 
 
-def taken_out(world: World) -> None:
+def taken_out(world):
     """A failed job of the plan stays in sight; one that the plan no longer names can be taken out."""
     failing(65)(world)
     with pytest.raises(Refusal, match="is failed already; take it out of the plan and reload first"):
@@ -112,13 +108,13 @@ def taken_out(world: World) -> None:
         world.service.cancel("one")
 
 
-def woken(world: World) -> None:
+def woken(world):
     lost(world)
     world.service.host_registry.plan = Plan(hosts={"pi": {"mac": "a0:b1:c2:d3:e4:f5"}})
     assert list(Wakes(world.service).due()) == ["pi"]
 
 
-ROWS: dict[str, tuple[Row, JobStatus]] = {
+ROWS = {
     "insert": (lambda w: None, S.PENDING),
     "claim": (claimed, S.CLAIMED),
     "claim_repeat": (asked_twice, S.CLAIMED),
@@ -165,7 +161,7 @@ def test_row(world, name):
 
 
 # The same through the bare queue, for the rows that it has.
-BARE: dict[str, Row] = {
+BARE = {
     "heartbeat": lambda w: w.queue.heartbeat("id-one", "pi"),
     "complete": lambda w: w.queue.complete("id-one", "pi", artifact_id=A),
     "retry": lambda w: w.queue.fail("id-one", "pi", exit_code=1),

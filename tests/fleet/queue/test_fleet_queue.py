@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import random
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,11 +21,10 @@ from training.fleet.queue.choose import NoJob
 from training.fleet.queue.jobs import Claimant, GrantedJob, JobQueue, _eligible
 from training.fleet.queue.kinds import places, places_of
 from training.fleet.queue.plan_diff import class_key
-from training.fleet.queue.plan_write import PlanWrite
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.edits import LISTED_MAX, first
 from training.fleet.scheduling.edits import EditKind as EditKind
-from training.fleet.scheduling.job import LIVE, EndReason, Host, Job, JobStatus, Needs
+from training.fleet.scheduling.job import LIVE, EndReason, JobStatus, Needs
 from training.fleet.scheduling.policy import Fleet, Policy
 from training.fleet.scheduling.schedule import JobKind, Slot
 
@@ -36,30 +33,30 @@ STATUSES = ["pending", "claimed", "running", "completed", "failed", "cancelled"]
 
 
 @pytest.fixture
-def clock() -> FakeClock:
+def clock():
     return FakeClock()
 
 
 @pytest.fixture
-def queue(tmp_path: Path, clock: FakeClock) -> Iterator[JobQueue]:
+def queue(tmp_path, clock):
     jobs = JobQueue(tmp_path / "training_jobs.db", clock=clock, new_claim_id=Counting())
     yield jobs
     jobs.close()
 
 
-def claim(queue: JobQueue, host: str = "pi", capability: Any = CPU, **more: Any) -> Job | None:
+def claim(queue, host="pi", capability=CPU, **more):
     return queue.claim_next(worker_hostname=host, capability=capability, **more)
 
 
-def names_in_order(queue: JobQueue, host: str = "pi", capability: Any = CPU) -> list[str]:
+def names_in_order(queue, host="pi", capability=CPU):
     return [job.name for job in iter(lambda: claim(queue, host, capability), None)]
 
 
-def events(queue: JobQueue) -> list[Any]:
+def events(queue):
     return [SimpleNamespace(**dict(row)) for row in queue.db.all("events_of_job", job_id="id-one")]
 
 
-def bring_to(queue: JobQueue, job_id: str, status: str) -> None:
+def bring_to(queue, job_id, status):
     """Lead the only job to a status by ordinary calls."""
     if status in {"claimed", "running", "completed", "failed"}:
         assert claim(queue) is not None
@@ -74,7 +71,7 @@ def bring_to(queue: JobQueue, job_id: str, status: str) -> None:
     assert status_of(queue, job_id) == status
 
 
-def status_of(queue: JobQueue, job_id: str) -> str:
+def status_of(queue, job_id):
     job = queue.get(job_id)
     return job.status
 
@@ -199,7 +196,7 @@ def test_workers_are_recorded_at_each_claim(queue, clock):
     assert pi["last_seen"] - pi["first_seen"] == 5
 
 
-def in_threads(count: int, work: Callable[[int], None]) -> None:
+def in_threads(count, work):
     threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
     for thread in threads:
         thread.start()
@@ -211,9 +208,9 @@ def in_threads(count: int, work: Callable[[int], None]) -> None:
 def test_no_job_is_granted_twice_whoever_asks_at_once(tmp_path, connections):
     queues = [JobQueue(tmp_path / "training_jobs.db") for _ in range(connections)]
     queues[0].sync_from_manifest(a_job(f"job-{n}") for n in range(40))
-    granted: list[str] = []
+    granted = []
 
-    def work(number: int) -> None:
+    def work(number):
         granted.extend(names_in_order(queues[number % connections], f"host-{number}"))
 
     in_threads(4, work)
@@ -225,7 +222,7 @@ def test_no_job_is_granted_twice_whoever_asks_at_once(tmp_path, connections):
 def test_a_file_whose_tables_somebody_makes_meanwhile_is_ours(tmp_path, monkeypatch):
     path, ask = tmp_path / "training_jobs.db", SqliteDatabase._pragma
 
-    def interrupted(self: SqliteDatabase, pragma: str) -> Any:
+    def interrupted(self, pragma):
         found = ask(self, pragma)
         if pragma.endswith("_version"):
             monkeypatch.setattr(SqliteDatabase, "_pragma", ask)
@@ -237,7 +234,7 @@ def test_a_file_whose_tables_somebody_makes_meanwhile_is_ours(tmp_path, monkeypa
 
 
 def test_several_connections_may_create_the_file_at_once(tmp_path):
-    opened: list[JobQueue] = []
+    opened = []
     in_threads(6, lambda _: opened.append(JobQueue(tmp_path / "training_jobs.db")))
     assert len(opened) == 6
     opened[0].sync_from_manifest([a_job("one")])
@@ -430,7 +427,7 @@ def test_a_status_equals_its_string(queue):
 # ── the sweep ───────────────────────────────────────────────────────────────────────────────
 
 
-def go_silent(queue: JobQueue, seconds: float = 601.0) -> None:
+def go_silent(queue, seconds=601.0):
     """Write the past into the row, as existing tests do."""
     queue._conn.execute("UPDATE jobs SET heartbeat_at = heartbeat_at - ?", (seconds,))
 
@@ -578,14 +575,14 @@ hosts = st.builds(
 
 
 @st.composite
-def fleets(draw: st.DrawFn) -> tuple[Host, Fleet]:
+def fleets(draw):
     """A host that asks, and the others: alive, some of them waiting."""
     host, others = draw(hosts), draw(st.lists(hosts, max_size=2, unique_by=lambda each: each.name))
     others = [each for each in others if each.name != host.name]
     return host, Fleet(tuple(others), tuple(each for each in others if draw(st.booleans())))
 
 
-def scan(jobs: list[dict[str, Any]], host: Host, fleet: Fleet, now: float) -> str | None:
+def scan(jobs, host, fleet, now):
     """The specification: look at every pending job, take the best of those this host may have now."""
     policy, may = Policy(), []
     for job in jobs:
@@ -600,12 +597,12 @@ def scan(jobs: list[dict[str, Any]], host: Host, fleet: Fleet, now: float) -> st
     return min(may)[1] if may else None
 
 
-def pending(queue: JobQueue) -> list[dict[str, Any]]:
+def pending(queue):
     rows = queue._conn.execute("SELECT * FROM jobs WHERE status = 'pending'").fetchall()
     return [dict(row) for row in rows]
 
 
-def fill(queue: JobQueue, jobs: list[tuple[dict[str, Any], float, Any, float]], now: float) -> None:
+def fill(queue, jobs, now):
     queue.sync_from_manifest({"job_id": str(number), **spec} for number, (spec, *_) in enumerate(jobs))
     for number, (_, delay_s, avoids, above_gib) in enumerate(jobs):
         job = queue.get(str(number))
@@ -640,7 +637,7 @@ def test_a_claim_gives_what_a_full_scan_would_give(jobs, asking, held):
     queue.close()
 
 
-def check_wait(outcome: NoJob, rows: list[dict[str, Any]], host: Host, fleet: Fleet, now: float) -> None:
+def check_wait(outcome, rows, host, fleet, now):
     """ "Wait until": time alone changes the answer then, and not before."""
     moments = {row["claimable_at"] + hold_s for row in rows for hold_s in (0.0, 10.0, 300.0)}
     moments |= {row["avoid_until"] for row in rows if row["avoid_until"] is not None}
@@ -724,7 +721,7 @@ def test_a_reload_of_a_plan_that_is_known_asks_for_no_job_by_itself(queue, monke
     plan, asked, one = [a_job(f"{n}") for n in range(20)], list[str](), queue.db.one
     queue.sync_from_manifest(plan)
 
-    def counted(statement: str, **params: Any) -> Any:
+    def counted(statement, **params):
         asked.append(statement)
         return one(statement, **params)
 
@@ -755,9 +752,9 @@ def test_no_hot_statement_looks_at_all_jobs(queue, statement):
         assert not any("ORDER BY" in step for step in steps), "one step into an index, nothing sorted"
 
 
-def _no_params() -> Any:
+def _no_params():
     class Nothing(dict[str, Any]):
-        def __missing__(self, key: str) -> None:
+        def __missing__(self, key):
             return None
 
     return Nothing()
@@ -786,7 +783,7 @@ def test_a_step_of_the_clock_moves_what_it_stamped_but_not_beyond_what_can_be(qu
         (clock.now() + 10, clock.now() + 20),
     )
 
-    def stamps() -> list[float]:
+    def stamps():
         runs, waits = (queue.db.one("job", job_id=f"id-{name}") for name in ("runs", "waits"))
         (host,) = queue.workers()
         found = (
@@ -805,7 +802,7 @@ def test_a_step_of_the_clock_moves_what_it_stamped_but_not_beyond_what_can_be(qu
 
 
 def test_the_newest_time_is_that_of_whatever_was_noted_last(queue, clock):
-    def newest() -> float:
+    def newest():
         return float((queue.db.one("newest_time") or {})["at"]) - began
 
     began = clock.now()
@@ -881,7 +878,7 @@ def test_what_was_cancelled_is_told_in_the_order_of_the_plan(queue):
     assert [edit.name for edit in queue.sync(jobs).edits] == ["a", "b", "c"]
 
 
-def half_written(queue: JobQueue, jobs: list[dict[str, Any]]) -> PlanWrite:
+def half_written(queue, jobs):
     """Write all but the last part of a plan, two jobs at once."""
     queue.plan.part = 2
     write = queue.plan.write(queue.plan.draft(jobs))
@@ -1033,7 +1030,7 @@ def test_jobs_of_equal_class_keys_are_of_one_class(queue):
     """The key is only quicker to write: whatever differs in a class must differ in it."""
     plain = {**a_job(), "dataset": "d", "max_run_s": 60.0}
 
-    def class_of(spec: dict[str, Any]) -> int:
+    def class_of(spec):
         return queue.classes.of(Needs.of(spec), spec)
 
     apart = set()

@@ -12,10 +12,8 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -41,7 +39,7 @@ HEADER_LINE = "\t\theader_up X-Client-Fingerprint {fingerprint}\n"
 pytestmark = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no Unix sockets here")
 
 
-def caddies() -> list[Any]:
+def caddies():
     found = {shutil.which("caddy"), shutil.which("caddy", path=str(Path(sys.executable).parent))}
     found |= {os.environ.get("CIS490_CADDY")}  # a further one, to be tried as well
     programs = sorted({str(Path(each).resolve()) for each in found if each})
@@ -55,7 +53,7 @@ def caddy(request):
     return str(request.param)
 
 
-def free_port() -> int:
+def free_port():
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return int(probe.getsockname()[1])
 
@@ -77,7 +75,7 @@ class Proxied(SecureReceiver):
 
 
 @contextmanager
-def behind(caddy: str, folder: Path, config: str) -> Iterator[Proxied]:
+def behind(caddy, folder, config):
     receiver = Proxied(folder, [a_job("one"), a_job("two")])
     receiver.listen()
     port = free_port()
@@ -123,7 +121,7 @@ def receiver(caddy, tmp_path_factory):
         yield receiver
 
 
-def slug_of(receiver: Proxied, pem: bytes | None, **headers: str) -> str:
+def slug_of(receiver, pem, **headers):
     """With which slug a claim for host pi is refused; empty when it is granted or told "no job"."""
     client = receiver.showing(pem)
     client._caller.headers = {name.replace("__", "-"): value for name, value in headers.items()}
@@ -169,7 +167,7 @@ def test_a_worker_that_was_put_out_learns_it_within_seconds(receiver, tmp_path):
     folder.mkdir()
     write_private(folder / "ca.pem", (receiver.tls / "ca.pem").read_bytes())
     write_private(folder / "client.pem", pem)
-    told: list[str] = []
+    told = []
     out = threading.Event()
     looks = CertificateKeeper(
         Credentials(folder),
@@ -247,7 +245,7 @@ def socket_only(tmp_path):
         yield receiver
 
 
-def opened(receiver: Proxied) -> Wire:
+def opened(receiver):
     """A connection of somebody who may open the socket."""
     wire = Wire.__new__(Wire)
     wire.database_id = receiver.hub.database_id
@@ -257,7 +255,7 @@ def opened(receiver: Proxied) -> Wire:
     return wire
 
 
-def over_the_socket(receiver: Proxied, *values: str) -> tuple[int, str]:
+def over_the_socket(receiver, *values):
     """Return the answers to a caller who claims these fingerprints."""
     with opened(receiver) as wire:
         lines = [f"{HEADER_FINGERPRINT}: {value}" for value in values]
@@ -274,7 +272,7 @@ def test_what_a_wrongly_set_up_proxy_sends_is_refused(socket_only):
     assert over_the_socket(socket_only, NOBODYS) == (403, "no_certificate")
 
 
-def operate(receiver: Proxied, path: str, **body: object) -> dict[str, Any]:
+def operate(receiver, path, **body):
     """Ask as the operator's laptop, and return the answers."""
     who = {"X_Client_Fingerprint": NOBODYS, "X_Operator_Token": TOKEN}
     with opened(receiver) as wire:
@@ -284,7 +282,7 @@ def operate(receiver: Proxied, path: str, **body: object) -> dict[str, Any]:
         return dict(json.loads(answer))
 
 
-def half_said(receiver: Proxied, path: str, body: dict[str, Any], **who: Any) -> tuple[Wire, bytes]:
+def half_said(receiver, path, body, **who):
     """A request that has passed the door, and the half of its body that is still to come."""
     authenticator, passed = receiver.hub.authenticator, threading.Event()
     admit, content = authenticator.admit, json.dumps(body).encode()
@@ -301,7 +299,7 @@ def half_said(receiver: Proxied, path: str, body: dict[str, Any], **who: Any) ->
     return wire, content[5:]
 
 
-def claimed(receiver: Proxied, fingerprint: str) -> dict[str, Any]:
+def claimed(receiver, fingerprint):
     with opened(receiver) as wire:
         asked = msgspec.json.encode(a_claim())
         wire.request("POST", "/v1/job/claim", asked, X_Client_Fingerprint=fingerprint)

@@ -32,7 +32,7 @@ NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", fullmatch=True)
 FINGERPRINT = "ab" * 32
 
 
-def refused(problem_type: ProblemType, call: object) -> str:
+def refused(problem_type, call):
     with pytest.raises(Refusal) as refusal:
         call()  # type: ignore[operator]
     assert refusal.value.problem_type is problem_type
@@ -182,7 +182,7 @@ def registry(queue, clock):
     return Registry(queue.db, clock)
 
 
-def entered(registry: Registry, clock: FakeClock, name: str = "pi", mark: str = "1") -> Certified:
+def entered(registry, clock, name="pi", mark="1"):
     code = registry.invite(Role.HOST, name).code
     digest = registry.check_code(Role.HOST, name, code, b"csr")
     made = Certified(mark * 64, Role.HOST, name, clock.now(), clock.now() + 30 * DAY_S)
@@ -297,7 +297,7 @@ def test_a_revocation_voids_open_codes(registry):
     refused(ProblemType.JOIN_REFUSED, lambda: registry.check_code(Role.HOST, "pi", code, b""))
 
 
-def _name(registry: Registry, secret: str) -> str | None:
+def _name(registry, secret):
     token = registry.token(secret.encode())
     return None if token is None else token.name
 

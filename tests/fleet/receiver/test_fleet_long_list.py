@@ -8,13 +8,13 @@ from rich.console import Console
 from training.fleet.cli.render import render_list
 
 
-def printed(jobs: list[dict[str, object]], width: int = 200) -> list[str]:
+def printed(jobs, width=200):
     out = io.StringIO()
     Console(file=out, width=width, highlight=False, markup=False).print(render_list(jobs), crop=False)
     return out.getvalue().splitlines()
 
 
-def job(name: object, **more: object) -> dict[str, object]:
+def job(name, **more):
     job = {"name": name, "status": "pending", "priority": 5, "model": "gbt", "job_id": "a" * 64, "in_manifest": True}
     return dict.fromkeys(("mode", "host", "held_by")) | job | more
 

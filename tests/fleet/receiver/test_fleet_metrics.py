@@ -3,7 +3,6 @@
 import contextlib
 import re
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -51,7 +50,7 @@ class World:
         self.store = ArtifactStore(folder / "models")
         self.service = Service(self.queue, self.store)
         self.reader = SqliteDatabase(self.path)
-        self.credentials: tuple[list[Credential], list[Credential]] = ([], [])
+        self.credentials = ([], [])
         self.begin()
 
     def begin(self):
@@ -86,7 +85,7 @@ class World:
         }
 
 
-def told(world: World, host: str, checkpoint: str, **parts: Any):
+def told(world, host, checkpoint, **parts):
     known = IncidentTable(world.queue.db, world.clock, AuditLog(world.queue.db, world.clock))
     with world.queue.db.transaction():
         known.report(WatchRequest(host_id=host, model="gbt realistic", checkpoint=checkpoint, **parts))

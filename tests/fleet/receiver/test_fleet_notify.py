@@ -5,14 +5,11 @@ import io
 import json
 import sys
 import threading
-from collections.abc import Coroutine
-from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
 
 import pytest
 from builders import a_failure, a_worker_claim
-from receiver_running import Receiver, running
+from receiver_running import running
 
 from training.fleet.cli import program
 from training.fleet.cli.context import CommandContext
@@ -23,14 +20,14 @@ from training.fleet.service.hosts import Plan
 from training.fleet.service.notify.secret import SendError
 
 
-def run(receiver: Receiver, *words: str) -> tuple[int, str]:
+def run(receiver, *words):
     """Run ``cis490-jobs`` with an operator's token against this receiver; returns its exit code and what it printed."""
     out = io.StringIO()
     context = CommandContext(connect=lambda *_: receiver.client(token=TOKEN), environ={}, out=out, err=out)
     return program.main(list(words), context=context), out.getvalue()
 
 
-def to_file(file: Path) -> NotifyChannel:
+def to_file(file):
     code = f"import sys; open({str(file)!r}, 'a').write(sys.stdin.read())"
     return NotifyChannel(name="own", kind=ChannelKind.COMMAND, command=(sys.executable, "-c", code))
 
@@ -48,7 +45,7 @@ def receiver(tmp_path):
         yield found
 
 
-def ticked(receiver: Receiver, notifier: Notifier):
+def ticked(receiver, notifier):
     """One look for news, to the end of what it sends."""
 
     async def tick():
@@ -58,13 +55,13 @@ def ticked(receiver: Receiver, notifier: Notifier):
     on_loop(receiver, tick())
 
 
-def on_loop(receiver: Receiver, work: Coroutine[Any, Any, None]):
+def on_loop(receiver, work):
     loop = receiver.server._loop
     assert loop is not None
     asyncio.run_coroutine_threadsafe(work, loop).result(30)
 
 
-def fail_for_good(receiver: Receiver):
+def fail_for_good(receiver):
     def fail():
         granted = receiver.service.claim(a_worker_claim("pi"))
         assert granted.job_id is not None
@@ -126,7 +123,7 @@ def test_a_test_message_says_for_each_channel_if_it_arrived(receiver, tmp_path):
 
 def test_a_message_that_arrived_before_a_stop_is_repeated_with_its_key(receiver):
     """The receiver ends between sending and noting: the next one sends the same again."""
-    keys: SimpleQueue[str] = SimpleQueue()
+    keys = SimpleQueue()
     stopped = threading.Event()
 
     def told(channel, message):

@@ -5,12 +5,9 @@ import html
 import json
 import socketserver
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from email import message_from_bytes
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from pathlib import Path
-from typing import Any
 
 import pytest
 from small_servers import serving
@@ -41,14 +38,14 @@ class Hook(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def hooked(status: int = 200) -> Iterator[tuple[int, list[Any]]]:
+def hooked(status=200):
     server = HTTPServer(("127.0.0.1", 0), Hook)
     server.got, server.status = [], status  # type: ignore[attr-defined]
     with serving(server) as port:
         yield port, server.got  # type: ignore[attr-defined]
 
 
-def written(tmp_path: Path, text: str, name: str = "secret") -> Secret:
+def written(tmp_path, text, name="secret"):
     (tmp_path / name).write_text(text, encoding="utf-8")
     return Secret(str(tmp_path / name))
 
@@ -124,7 +121,7 @@ class Mail(socketserver.StreamRequestHandler):
     """As much of SMTP as one mail needs; refuses whoever its server refuses."""
 
     def handle(self):
-        say: Callable[[str], Any] = lambda line: self.wfile.write(f"{line}\r\n".encode())  # noqa: E731
+        say = lambda line: self.wfile.write(f"{line}\r\n".encode())  # noqa: E731
         say("220 here")
         shown = ""
         while line := self.rfile.readline().decode().strip():
@@ -149,7 +146,7 @@ class Mail(socketserver.StreamRequestHandler):
 
 
 @contextmanager
-def mailing(refuse: str = "nobody", login: int = 235, **how: Any) -> Iterator[tuple[NotifyChannel, Any]]:
+def mailing(refuse="nobody", login=235, **how):
     """A mail server, and the channel that leads there."""
     server = socketserver.TCPServer(("127.0.0.1", 0), Mail)
     server.got, server.refuse, server.login = [], refuse, login  # type: ignore[attr-defined]
@@ -203,7 +200,7 @@ def test_a_mail_server_that_is_not_there_is_one_sentence():
 # -- a command --------------------------------------------------------------------------------------------------
 
 
-def commanded(code: str) -> NotifyChannel:
+def commanded(code):
     return NotifyChannel(name="own", kind=ChannelKind.COMMAND, command=(sys.executable, "-c", code))
 
 

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 from builders import a_capability
@@ -17,10 +16,10 @@ from conformance.memory_fs import MemoryFs
 from fakes import FakeClock
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from receiver_running import Receiver, Wire, in_background, running
+from receiver_running import Wire, in_background, running
 from tls_world import secure
 
-from training.fleet.client.client import Grant, Unavailable
+from training.fleet.client.client import Unavailable
 from training.fleet.client.credentials import new_request
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.receiver.http.connection import GuardedProtocol
@@ -35,13 +34,13 @@ from training.fleet.wire.identity import Role
 MIB = 1024**2
 
 
-def claimed(receiver: Receiver, host: str = "pi") -> Grant:
+def claimed(receiver, host="pi"):
     grant = receiver.client(host).claim(a_capability())
     assert grant is not None
     return grant
 
 
-def put(wire: Wire, grant: Grant, body: bytes, **headers: Any) -> Wire:
+def put(wire, grant, body, **headers):
     path = f"/v1/model/{grant.job_id}"
     return wire.request("PUT", path, body, X_Claim_Id=grant.claim_id, **headers)
 
@@ -49,7 +48,7 @@ def put(wire: Wire, grant: Grant, body: bytes, **headers: Any) -> Wire:
 # -- the reserve of free space ----------------------------------------------------------------------------------
 
 
-def filling(receiver: Receiver, free: int):
+def filling(receiver, free):
     """From now on the disk has so much free space, and less with every byte written."""
     disk, write = receiver.disk, receiver.disk.write
     disk.free = free
@@ -77,7 +76,7 @@ def test_an_upload_of_unknown_length_leaves_the_reserve_alone(tmp_path):
 
 def test_what_is_being_written_is_room_no_more():
     """The disk may not count it yet, and another upload asks meanwhile."""
-    seen: list[bool] = []
+    seen = []
 
     class Slow(MemoryFs):
         def write(self, handle, data):
@@ -98,17 +97,17 @@ def test_what_is_being_written_is_room_no_more():
 # -- bundles ----------------------------------------------------------------------------------------------------
 
 
-def sha(body: bytes) -> str:
+def sha(body):
     return hashlib.sha256(body).hexdigest()
 
 
-def answered(receiver: Receiver, grant: Grant, body: bytes, **headers: Any) -> tuple[int, str]:
+def answered(receiver, grant, body, **headers):
     with Wire(receiver) as wire:
         status, found, _ = put(wire, grant, body, **headers).answer()
     return status, found.get("x-problem", "")
 
 
-def bundles(receiver: Receiver) -> int:
+def bundles(receiver):
     return len(list((receiver.folder / "models").rglob("bundle.tar.zst")))
 
 
@@ -252,7 +251,7 @@ def test_no_host_takes_more_than_its_share_and_every_bundle_that_fits_arrives(da
 
 
 def test_the_folder_of_uploads_is_not_listed_for_each_block():
-    listed: list[Path] = []
+    listed = []
 
     class Listed(MemoryFs):
         def names(self, path):

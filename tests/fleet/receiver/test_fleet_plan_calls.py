@@ -2,15 +2,13 @@
 
 import json
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from builders import a_job
-from receiver_running import Receiver, Wire, in_background, running
+from receiver_running import Wire, in_background, running
 from test_fleet_manifest import TableDescriber
 
 from training.fleet.client.client import Refused
@@ -27,7 +25,7 @@ PATH = "/v1/manifest/plan"
 
 
 @contextmanager
-def planning(folder: Path) -> Iterator[Receiver]:
+def planning(folder):
     with running(folder) as receiver:
         file = folder / "manifest.toml"
         file.write_text("jobs = []")
@@ -104,7 +102,7 @@ def test_a_bad_plan_names_every_mistake(receiver):
 
 def test_a_proven_host_is_refused(receiver):
     principal = SimpleNamespace(operator=None, host_id="pi")
-    request: Any = SimpleNamespace(state=SimpleNamespace(principal=principal))
+    request = SimpleNamespace(state=SimpleNamespace(principal=principal))
     with pytest.raises(Refusal, match="sees its own jobs alone") as caught:
         plans.check_reader(request)
     assert caught.value.problem_type == "not_yours"

@@ -34,14 +34,14 @@ PATIENCE_S = 30.0
 DAY_S = 86400.0
 
 
-def program(name: str) -> str:
+def program(name):
     """Debian's package `prometheus` has both; .ci/run installs it, and nothing here is skipped without."""
     found = shutil.which(name)
     assert found is not None, f"{name} is missing: apt-get install prometheus"
     return found
 
 
-def told(*command: str, text: str | None = None, folder: Path | None = None) -> str:
+def told(*command, text=None, folder=None):
     done = subprocess.run([program(command[0]), *command[1:]], input=text, text=True, capture_output=True, cwd=folder)
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
@@ -62,7 +62,7 @@ def test_alerts_that_need_days(tmp_path):
     told("promtool", "test", "rules", "test.yml", folder=tmp_path)
 
 
-def expressions() -> list[str]:
+def expressions():
     """Every expression of the dashboard, with a value for the variables that Grafana fills in."""
     panels = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
     found = [target["expr"] for panel in panels for target in panel.get("targets", [])]
@@ -196,18 +196,18 @@ def test_a_healthy_fleet_fills_the_dashboard_and_raises_no_alert_until_one_has_a
     raises_every_alert(watched)
 
 
-def fills_the_dashboard(watched: Watched):
+def fills_the_dashboard(watched):
     for expression in expressions():
         values = [float(each["value"][1]) for each in watched.until(expression)]
         assert not all(map(math.isnan, values)), expression
 
 
-def raises_no_alert(watched: Watched):
+def raises_no_alert(watched):
     raised = {name: found for name, expression in watched.alerts().items() if (found := watched.ask(expression))}
     assert raised == {}
 
 
-def raises_every_alert(watched: Watched):
+def raises_every_alert(watched):
     """All causes at once, then a receiver that is gone; ``for`` is what alerts.test.yml tries."""
     receiver, now = watched.receiver, watched.clock.now()
     sick = receiver.showing(receiver.admitted("sick")[0], name="sick")

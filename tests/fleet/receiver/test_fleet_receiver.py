@@ -7,17 +7,16 @@ import re
 import socket
 import threading
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 import pytest
 from builders import a_capability, a_job
 from fakes import FakeClock
 from places import ROOT
-from receiver_running import TOKEN, Receiver, Wire, in_background, job_id, running
+from receiver_running import TOKEN, Wire, in_background, job_id, running
 
 from training.clock import SystemClock
-from training.fleet.client.client import Cancelled, FleetClient, Grant, Refused, Superseded, Unavailable, file_sha256
+from training.fleet.client.client import Cancelled, Grant, Refused, Superseded, Unavailable, file_sha256
 from training.fleet.receiver.http.connection import HEADER_BYTES_MAX, GuardedProtocol
 from training.fleet.receiver.security.authentication import FailureLimit
 from training.fleet.receiver.security.registry import Registry
@@ -52,13 +51,13 @@ def bundle(tmp_path):
     return path
 
 
-def claimed(client: FleetClient) -> Grant:
+def claimed(client):
     grant = client.claim(a_capability())
     assert grant is not None
     return grant
 
 
-def put(wire: Wire, claim_id: str | None, body: bytes = BODY, **headers: Any) -> Wire:
+def put(wire, claim_id, body=BODY, **headers):
     if claim_id is not None:
         headers["X_Claim_Id"] = claim_id
     return wire.request("PUT", f"/v1/model/{JOB}", body, **headers)
@@ -158,7 +157,7 @@ def test_equal_bundles_of_two_attempts_are_stored_once(tmp_path, bundle):
 def test_many_at_once_get_different_jobs(tmp_path):
     names = [f"job-{n}" for n in range(24)]
     with running(tmp_path, *names) as receiver:
-        got: list[str] = []
+        got = []
 
         def work(host):
             client = receiver.client(host)
@@ -237,7 +236,7 @@ def test_what_nobody_may_finish_uploading_gives_its_room_back(receiver, tmp_path
     assert list(incoming.iterdir()) == []
 
 
-def tick(receiver: Receiver):
+def tick(receiver):
     """Do what the receiver does every few seconds."""
     loop = receiver.server._loop
     assert loop is not None
@@ -252,7 +251,7 @@ def test_an_upload_that_was_cut_goes_on(receiver, bundle, tmp_path):
         put(wire, grant.claim_id, half, X_Content_SHA256=SHA, Content_Length=len(BODY))
         wire.socket.shutdown(socket.SHUT_WR)
         assert wire.problem() == (400, "bad_request")
-    seen: list[int] = []
+    seen = []
     offset = wait_for_offset(receiver, grant, len(half))
     artifact = client.upload_artifact(JOB, bundle, progress=lambda done, _: seen.append(done))
     assert artifact == SHA
@@ -260,7 +259,7 @@ def test_an_upload_that_was_cut_goes_on(receiver, bundle, tmp_path):
     assert list((tmp_path / "models" / "incoming").iterdir()) == []
 
 
-def wait_for_offset(receiver: Receiver, grant: Grant, wanted: int) -> int:
+def wait_for_offset(receiver, grant, wanted):
     """Ask HEAD until the broken connection has been noticed and its last bytes are written."""
     for _ in range(2000):
         with Wire(receiver) as wire:

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -39,13 +38,13 @@ def plan(tmp_path):
     return path
 
 
-def arguments(plan: Path, *more: str) -> list[str]:
+def arguments(plan, *more):
     folder = plan.parent
     given = ["--port", "0", "--manifest", str(plan), "--db", str(folder / "jobs.db")]
     return [*given, "--models-dir", str(folder / "models"), *more]
 
 
-def refused(capsys: pytest.CaptureFixture[str], argv: list[str]) -> tuple[int, str]:
+def refused(capsys, argv):
     """Exit code, and the one sentence on standard error."""
     code = main(argv)
     text = capsys.readouterr().err
@@ -161,9 +160,7 @@ def test_a_file_that_is_no_database(plan, capsys):
 
 
 @contextmanager
-def started(
-    plan: Path, *more: str, token: str = "sesame", **variables: str
-) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def started(plan, *more, token="sesame", **variables):
     """The program in a process of its own, and its address."""
     process = subprocess.Popen(
         [sys.executable, "-m", "training.fleet.receiver", *arguments(plan, *more)],
@@ -179,7 +176,7 @@ def started(
         process.communicate()
 
 
-def wait_for_line(process: subprocess.Popen[str], pattern: str) -> str:
+def wait_for_line(process, pattern):
     assert process.stderr is not None
     seen = []
     for line in process.stderr:
@@ -213,7 +210,7 @@ def test_start_reload_stop(plan):
         assert client.health()["counts"]["pending"] == 1
 
         assert client.claim(a_capability()) is not None
-        answers: list[object] = []
+        answers = []
         waiting = threading.Thread(
             target=lambda: answers.append(FleetClient(url, "desktop", tries=1).ask(a_capability(), wait_s=30))
         )
@@ -289,7 +286,7 @@ def test_a_receiver_whose_database_is_taken_away_grants_nothing_and_ends(plan, h
         assert process.wait(30) == 1
 
 
-def outcome_of_a_reload(url: str):
+def outcome_of_a_reload(url):
     client = FleetClient(url, "desk", operator_token="sesame", tries=1)
     with contextlib.suppress(ClientError):
         client.reload()

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from pathlib import Path
 
 import pytest
 from builders import a_capability, a_job
@@ -31,7 +30,7 @@ def receiver(tmp_path):
         yield found
 
 
-def trained(receiver: Receiver, report: str | None, body: bytes = b"bundle") -> str:
+def trained(receiver, report, body=b"bundle"):
     """Train the next job; returns its id."""
     client = receiver.client()
     grant = client.claim(a_capability())
@@ -44,14 +43,14 @@ def trained(receiver: Receiver, report: str | None, body: bytes = b"bundle") -> 
     return grant.job_id
 
 
-def page_of(receiver: Receiver, path: str) -> str:
+def page_of(receiver, path):
     with Wire(receiver) as wire:
         status, _, body = wire.request("GET", path).answer()
     assert status == 200
     return body.decode()
 
 
-def reports_in(folder: Path) -> list[Path]:
+def reports_in(folder):
     return sorted(folder.glob("models/*/*/reports/*.json"))
 
 

@@ -19,7 +19,6 @@ import tarfile
 import urllib.parse
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 import zstandard
@@ -28,7 +27,7 @@ from fakes import FakeClock
 from hypothesis import given
 from hypothesis import strategies as st
 from places import ROOT
-from receiver_running import TOKEN, Receiver, Wire, job_id, running
+from receiver_running import TOKEN, Wire, job_id, running
 from tls_world import secure
 
 from training import logs
@@ -66,7 +65,7 @@ def closed(tmp_path_factory):
         yield receiver
 
 
-def address(path: str) -> str:
+def address(path):
     """The path with what its parameters could be."""
     return re.sub(r"\{(\w+)\}", lambda found: JOB if found[1] == "job_id" else "0" * 64, path)
 
@@ -280,7 +279,7 @@ VALUES = st.one_of(
 )
 
 
-def careless() -> argparse.ArgumentParser:
+def careless():
     """A trainer of one's own as people write them: abbreviations, lists, whatever comes."""
     # Without --help, which would end it: `h` abbreviates that, and harms nobody.
     parser = argparse.ArgumentParser(allow_abbrev=True, add_help=False, exit_on_error=False)
@@ -292,7 +291,7 @@ def careless() -> argparse.ArgumentParser:
 
 @given(hyper=st.dictionaries(KEYS, VALUES, max_size=5), own=st.booleans())
 def test_a_trainers_folders_are_always_the_workers(hyper, own):
-    spec: dict[str, Any] = {"model": "m" if own else "gbt", "mode": "oracle", "hyper": hyper, "seed": 1}
+    spec = {"model": "m" if own else "gbt", "mode": "oracle", "hyper": hyper, "seed": 1}
     if own:
         spec["trainer"] = {"command": ["python", "x.py"]}
     try:
@@ -326,13 +325,13 @@ GOOD = "gbt_oracle.pt"
 ALLOWED = {GOOD, "gbt_oracle.ckpt.json"}
 
 
-def member(name: str, data: bytes = b"x", kind: bytes = tarfile.REGTYPE, link: str = "") -> bytes:
+def member(name, data=b"x", kind=tarfile.REGTYPE, link=""):
     info = tarfile.TarInfo(name)
     info.type, info.linkname, info.size = kind, link, len(data)
     return info.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape") + data + b"\0" * (-len(data) % 512)
 
 
-def patched(at: int, what: bytes, data: bytes = b"x") -> bytes:
+def patched(at, what, data=b"x"):
     """A good member with bytes of its header changed and its check sum right."""
     block = bytearray(member(GOOD, data))
     block[at : at + len(what)] = what
@@ -341,7 +340,7 @@ def patched(at: int, what: bytes, data: bytes = b"x") -> bytes:
     return bytes(block)
 
 
-def zipped() -> bytes:
+def zipped():
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr("../" + GOOD, b"x")
@@ -365,7 +364,7 @@ KINDS = [
     tarfile.GNUTYPE_SPARSE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE,
     tarfile.SOLARIS_XHDTYPE, b"D", b"M", b"V", b"Z",
 ]  # fmt: skip
-HOSTILE: dict[str, bytes] = {
+HOSTILE = {
     **{f"name {name!a}": member(name) for name in NAMES},
     **{f"kind {kind!r}": member(GOOD, b"", kind) for kind in KINDS},
     "a regular file with a link": member(GOOD, b"x", tarfile.REGTYPE, "/etc/passwd"),
@@ -415,7 +414,7 @@ class Runs:
         return self.how
 
 
-def pickles(target: Path) -> dict[str, bytes]:
+def pickles(target):
     """Each would write ``target`` if anybody unpickled it."""
     line, text = f"open({str(target)!r}, 'w').close()", str(target)
     made = {
@@ -434,7 +433,7 @@ def pickles(target: Path) -> dict[str, bytes]:
     return {f"{name}, as torch stores it": as_stored(data) for name, data in made.items()} | made | legacy
 
 
-def as_stored(data: bytes) -> bytes:
+def as_stored(data):
     stored = io.BytesIO()
     with zipfile.ZipFile(stored, "w") as archive:
         archive.writestr("archive/data.pkl", data)
@@ -556,12 +555,12 @@ def watched(tmp_path):
         yield receiver, tmp_path
 
 
-def names_in(folder: Path) -> set[str]:
+def names_in(folder):
     """Everything there but the database's own files, which come and go."""
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.name.startswith("jobs.db")}
 
 
-def asked(receiver: Receiver, method: str, path: str, body: bytes, **headers: Any) -> bytes:
+def asked(receiver, method, path, body, **headers):
     """The whole answer, and that it is a refusal; to a HEAD there is no body to wait for."""
     with Wire(receiver) as wire:
         wire.request(method, path, body, Connection="close", **headers)
@@ -676,12 +675,12 @@ def test_who_joins_learns_the_authority_alone(closed):
 TABLE = ROOT / "docs" / "security-threats.md"
 
 
-def rows() -> list[list[str]]:
+def rows():
     lines = [line for line in TABLE.read_text(encoding="utf-8").splitlines() if re.match(r"\| \d+ \|", line)]
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
 
 
-def collected(file: str) -> set[str]:
+def collected(file):
     """Return what pytest collects of a file: functions called test_…, at its top, that nothing skips always."""
     tree = ast.parse(next((ROOT / "tests").rglob(file)).read_text(encoding="utf-8"))
     return {

@@ -8,7 +8,6 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from builders import a_capability, a_job
@@ -51,7 +50,7 @@ def fresh(tmp_path):
         yield receiver
 
 
-def alert(receiver: SecureReceiver, context: ssl.SSLContext) -> str:
+def alert(receiver, context):
     """Return what the receiver says in the handshake (in TLS 1.3 the client hears it when it first reads)."""
     with socket.create_connection(receiver.address, timeout=20) as plain:
         try:
@@ -61,7 +60,7 @@ def alert(receiver: SecureReceiver, context: ssl.SSLContext) -> str:
             return str(error.reason)
 
 
-def answer(receiver: SecureReceiver, pem: bytes | None, **how: object) -> str:
+def answer(receiver, pem, **how):
     """The slug with which a claim for host pi is refused."""
     client = receiver.showing(pem, **how)  # type: ignore[arg-type]
     with pytest.raises(Refused) as refused:
@@ -129,13 +128,13 @@ class Bad:
     reason: str
 
 
-def listed(receiver: SecureReceiver, made: tuple[bytes, str], name: str = "pi") -> bytes:
+def listed(receiver, made, name="pi"):
     """Even a certificate that stands in the receiver's list."""
     receiver.enter(made[1], name)
     return made[0]
 
 
-def under_a_host(receiver: SecureReceiver, own: Signer) -> bytes:
+def under_a_host(receiver, own):
     """Signed by a host that takes itself for an authority."""
     pem, _ = receiver.admitted("pi")
     key, certificate = pem.split(b"-----BEGIN CERTIFICATE", 1)
@@ -144,7 +143,7 @@ def under_a_host(receiver: SecureReceiver, own: Signer) -> bytes:
     return forger.sign(host("desktop"))[0] + certificate
 
 
-def under_a_second_authority(receiver: SecureReceiver, own: Signer) -> bytes:
+def under_a_second_authority(receiver, own):
     """Signed by an authority below ours, which ours does not allow."""
     pem, _ = own.sign(use=None, ca=True)
     key, certificate = pem.split(b"-----BEGIN CERTIFICATE", 1)
@@ -153,7 +152,7 @@ def under_a_second_authority(receiver: SecureReceiver, own: Signer) -> bytes:
     return second.sign(host("pi"))[0] + certificate
 
 
-def x509_key(pem: bytes):
+def x509_key(pem):
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     return load_pem_private_key(pem, None)
@@ -371,7 +370,7 @@ def test_a_reader_renews_as_a_reader_and_is_put_out(fresh):
     assert refused.value.problem_type == "certificate_revoked"
 
 
-def a_watch(host: str, **incident: Any) -> dict[str, Any]:
+def a_watch(host, **incident):
     told = {
         "id": "5f" * 8, "event": "raised", "began_at": 1.0, "raised_at": 2.0, "last_alarm_at": 2.0, "alarms": 2,
         "peak": 0.1, "threshold": 0.5,
@@ -428,7 +427,7 @@ def test_no_page_is_shared_between_callers_who_see_different_things(fresh):
     callers = {name: fresh.showing(fresh.admitted(name, role)[0], name=name) for name, role in roles.items()}
     for name in ("desk", "attic"):
         callers[name].call("watch", **a_watch(name))
-    tags: dict[str, str] = {}
+    tags = {}
     for name in ("desk", "wall", "attic", "wall", "desk"):
         for address in ("/incidents", "/"):
             said = {"Accept": "text/html", "If-None-Match": tags.get(address, "")}

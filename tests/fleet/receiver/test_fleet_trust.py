@@ -6,10 +6,8 @@ import shutil
 import socket
 import ssl
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from cryptography import x509
@@ -50,19 +48,19 @@ def folder(made, tmp_path):
     return Path(shutil.copytree(made, tmp_path / "tls"))
 
 
-def rsa_key() -> Any:
+def rsa_key():
     return rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
 
 # ── the authority ───────────────────────────────────────────────────────────────────────────
 
 
-def as_folder(path: Path):
+def as_folder(path):
     path.unlink()
     path.mkdir()
 
 
-def key_of_another_kind(path: Path):
+def key_of_another_kind(path):
     pem = rsa_key().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     path.write_bytes(pem)
 
@@ -109,13 +107,13 @@ def test_without_the_package_for_certificates_it_is_named(tmp_path, monkeypatch,
         call(tmp_path / "none")
 
 
-def signed_by_another(pem: str) -> str:
+def signed_by_another(pem):
     der = bytearray(x509.load_pem_x509_csr(pem.encode()).public_bytes(Encoding.DER))
     der[-1] ^= 1
     return x509.load_der_x509_csr(bytes(der)).public_bytes(Encoding.PEM).decode()
 
 
-def of_another_kind(_: str) -> str:
+def of_another_kind(_):
     request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
     return request.sign(rsa_key(), hashes.SHA256()).public_bytes(Encoding.PEM).decode()
 
@@ -163,7 +161,7 @@ class Renewal:
 
     def __init__(self, monkeypatch, error):
         self.error, self.tries = error, 0
-        self.said: list[str] = []
+        self.said = []
         self.clock = FakeClock()
         monkeypatch.setattr(certificate, "renew_if_due", self)
         self.standing = CertificateKeeper(
@@ -181,7 +179,7 @@ class Renewal:
         return True
 
 
-def refusal(problem_type: ProblemType) -> Refused:
+def refusal(problem_type):
     return Refused(403, problem_type, "no", {})
 
 
@@ -208,7 +206,7 @@ def test_a_renewal_that_tells_of_the_revocation_is_taken_at_its_word(monkeypatch
 def test_a_worker_looks_until_it_is_put_out(monkeypatch):
     """A receiver that is away, and a connection that was cut, end no looking."""
     renewal = Renewal(monkeypatch, None)
-    looked: list[object] = []
+    looked = []
     answers = iter([ClientError("away"), True, ClientError("away"), True, False])
 
     def look():
@@ -237,14 +235,12 @@ def test_who_asks_for_certificates_too_often_is_told_when_to_ask_again():
 # ── the door ────────────────────────────────────────────────────────────────────────────────
 
 
-def a_door(*, secure: bool = True, revoked: bool = False) -> Authenticator:
+def a_door(*, secure=True, revoked=False):
     registry = SimpleNamespace(is_revoked=lambda _: revoked, is_revoked_on_record=lambda _: revoked)
     return Authenticator(registry, FakeClock(), secure=secure)  # type: ignore[arg-type]
 
 
-def a_request(
-    peer: Peer | None = None, principal: Principal | None = None, client: str = "10.0.0.1", **headers: str
-) -> Request:
+def a_request(peer=None, principal=None, client="10.0.0.1", **headers):
     return Request(
         {
             "type": "http",
@@ -255,7 +251,7 @@ def a_request(
     )
 
 
-def refused(problem_type: ProblemType, words: str, call: Callable[[], object]):
+def refused(problem_type, words, call):
     with pytest.raises(Refusal, match=words) as raised:
         call()
     assert raised.value.problem_type == problem_type

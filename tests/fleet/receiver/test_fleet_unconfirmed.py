@@ -36,7 +36,7 @@ def receiver(tmp_path):
         yield found
 
 
-def bring(receiver: Receiver, host: str, claim_id: str, name: str, body: bytes = b"finished", **said):
+def bring(receiver, host, claim_id, name, body=b"finished", **said):
     """Upload and report as a worker does that holds this claim."""
     path = receiver.folder / f"{host}-{claim_id}"
     path.write_bytes(body * 100)
@@ -46,13 +46,13 @@ def bring(receiver: Receiver, host: str, claim_id: str, name: str, body: bytes =
     return client.complete(job_id(job), claim_id=claim_id, artifact_id=artifact, **said)
 
 
-def jobs(receiver: Receiver, *words: str) -> tuple[int, str]:
+def jobs(receiver, *words):
     out = io.StringIO()
     world = CommandContext(connect=lambda *_: receiver.client(token=TOKEN), out=out, err=out, environ={})
     return program.main(words, context=world), " ".join(out.getvalue().split())
 
 
-def told(receiver: Receiver) -> list[str]:
+def told(receiver):
     outbox = NoticeOutbox(receiver.queue.db, SystemClock())
     look_now = Notices(receiver.queue.db, SystemClock(), outbox, lambda: True).look
     receiver.writer.submit(look_now).result()

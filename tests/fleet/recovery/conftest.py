@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from recovery_builders import a_state, copied
 
-from training.fleet.service.state import Deployment
-
 
 @pytest.fixture(scope="session")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
+def sound(tmp_path_factory):
     return a_state(tmp_path_factory.mktemp("sound") / "state")
 
 
 @pytest.fixture
-def state(sound: Deployment, tmp_path: Path) -> Deployment:
+def state(sound, tmp_path):
     return copied(sound, tmp_path / "state")

@@ -7,11 +7,9 @@ import os
 import random
 import shutil
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -38,7 +36,7 @@ from training.clock import SystemClock
 from training.files import LocalFs
 from training.fleet.client.client import Superseded
 from training.fleet.receiver.security.authority import Authority
-from training.fleet.recovery.backup import Backup, Restore, Restored, content_path, read_contents, snapshots
+from training.fleet.recovery.backup import Backup, Restore, content_path, read_contents, snapshots
 from training.fleet.recovery.files import put_database
 from training.fleet.service.state import Deployment, RecoveryError, backed_up_at, noted_beside
 from training.fleet.store.provenance import sealed, unsealed
@@ -46,19 +44,19 @@ from training.locking import exclusive
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     return tmp_path / "backups"
 
 
-def back_up(state: Deployment, folder: Path, **how: Any) -> Any:
+def back_up(state, folder, **how):
     return Backup(folder).make(state, SystemClock(), **how)
 
 
-def restore(folder: Path, state: Deployment, **how: Any) -> Restored:
+def restore(folder, state, **how):
     return Restore(folder, state, SystemClock()).run(**how)
 
 
-def jobs(state: Deployment) -> list[tuple[Any, ...]]:
+def jobs(state):
     return rows(state, "SELECT name, status, attempt, generation, artifact_id FROM jobs ORDER BY seq")
 
 
@@ -66,7 +64,7 @@ def jobs(state: Deployment) -> list[tuple[Any, ...]]:
 
 
 def test_what_was_backed_up_comes_back_in_an_empty_place(state, folder, tmp_path):
-    def all_but_the_note() -> dict[Any, Any]:
+    def all_but_the_note():
         noted = noted_beside(state.db).name
         return {path: what for path, what in tree(state.db.parent).items() if noted not in str(path)}
 
@@ -133,7 +131,7 @@ def test_what_is_refused_changes_nothing(state, folder, tmp_path):
     other = tmp_path / "photographs"
     other.mkdir()
     (other / "cat.jpg").write_bytes(b"cat")
-    refused: list[tuple[str, Callable[[], object]]] = [
+    refused = [
         ("choose a folder of its own", lambda: back_up(state, other)),
         ("is inside the store itself", lambda: back_up(state, state.models / "backup")),
         ("there is no database", lambda: back_up(state_in(tmp_path / "new"), folder)),
@@ -390,11 +388,11 @@ class CutError(Exception):
 class FailingFs(LocalFs):
     """A disk in a machine whose power goes at the n-th write."""
 
-    def __init__(self, nth: int) -> None:
+    def __init__(self, nth):
         super().__init__()
         self.left = nth
 
-    def __getattribute__(self, name: str) -> Any:
+    def __getattribute__(self, name):
         if name in ("write", "fsync", "replace", "rename_new", "sync_folder"):
             self.left -= 1
             if self.left == 0:
@@ -402,7 +400,7 @@ class FailingFs(LocalFs):
         return super().__getattribute__(name)
 
 
-def cuts(call: Callable[[FailingFs], object]) -> int:
+def cuts(call):
     """Do it with the power going at ever later steps, until nothing is cut off any more; returns how many were."""
     for nth in range(1, 1000):
         try:
@@ -439,7 +437,7 @@ def test_a_backup_cut_off_at_any_step_is_never_taken_for_one(state, folder, tmp_
     shutil.rmtree(folder / "content")
     wanted = jobs(state)
 
-    def once(fs: FailingFs) -> None:
+    def once(fs):
         try:
             Backup(folder, fs).make(state, SystemClock())
         finally:
@@ -464,7 +462,7 @@ def test_a_restore_cut_off_at_any_step_leaves_the_old_state_or_the_new(sound, fo
     flip(bundle_of(state, "done"))
     old, new = jobs(state), jobs(sound)
 
-    def once(fs: FailingFs) -> None:
+    def once(fs):
         try:
             Restore(folder, state, SystemClock(), fs).run(force=True)
         finally:

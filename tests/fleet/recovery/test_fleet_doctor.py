@@ -9,7 +9,6 @@ import sqlite3
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -105,7 +104,7 @@ HELD = "ended_at = NULL, end_reason = NULL, host = 'x', session_id = 's', slot =
 NEWEST = "FROM events ORDER BY seq DESC LIMIT 1"
 EVENT = "seq, at, job_id, transition, from_status, to_status, attempt, host, detail"
 MARKED = "'pending', 'pending', NULL, NULL, 'ada'"
-BROKEN: list[tuple[str, list[str]]] = [
+BROKEN = [
     ("live", [f"UPDATE attempts SET ended_at = 1, end_reason = 'host_lost' WHERE job_id = {RUNS}"]),
     ("claim", [f"UPDATE jobs SET claim_id = 'another' WHERE job_id = {RUNS}"]),
     ("claim", [f"UPDATE jobs SET worker_hostname = 'laptop' WHERE job_id = {RUNS}"]),
@@ -198,7 +197,7 @@ def test_every_page_of_the_audit_is_read(tmp_path, touched):
     assert broken == ([] if touched is None else [str(touched)])
 
 
-def heals(state: Deployment, check: str, remedy: str) -> None:
+def heals(state, check, remedy):
     """Do what the doctor says, and check that nothing is left but what cannot be undone."""
     requeue = re.search("`cis490-jobs requeue (.+?)`", remedy)
     if requeue:
@@ -405,7 +404,7 @@ def test_the_lines_that_are_stored_are_told(state):
 
 
 def test_a_database_that_fails_while_it_is_looked_at_is_a_finding(state, monkeypatch):
-    def lost(*_: object) -> None:
+    def lost(*_):
         raise DatabaseLost("the disk is gone; look at it")
 
     monkeypatch.setattr(doctors, "look_at_rows", lost)
@@ -526,10 +525,10 @@ def test_room():
 
 def test_a_log_without_an_end(state):
     class Fs:
-        def size(self, path: Path) -> int | None:
+        def size(self, path):
             return 65 * 1024**2 if path.name.endswith("-wal") else None
 
-        def free_bytes(self, _path: Path) -> int:
+        def free_bytes(self, _path):
             return 10**12
 
     (finding,) = machine.look_at_machine(state, Fs(), EPOCH)  # type: ignore[arg-type]
@@ -550,7 +549,7 @@ DAY = 86400.0
     ],
 )
 def test_certificates_that_end(ends, revoked, said):
-    row: dict[str, Any] = {"role": "host", "name": "pi", "revoked_at": revoked}
+    row = {"role": "host", "name": "pi", "revoked_at": revoked}
     findings = list(machine.certificates([{**row, "expires_at": EPOCH + ends}], EPOCH))
     assert [said in each.problem for each in findings if said] == ([True] if said else [])
     renewed = {**row, "expires_at": EPOCH + 20 * DAY, "revoked_at": None}
@@ -587,7 +586,7 @@ def test_the_authority(tmp_path):
 # ── the command ─────────────────────────────────────────────────────────────────────────────
 
 
-def doctor(state: Deployment, *more: str) -> tuple[int, str, str]:
+def doctor(state, *more):
     return cis490_jobs("doctor", "--db", str(state.db), "--models-dir", str(state.models), *more)
 
 

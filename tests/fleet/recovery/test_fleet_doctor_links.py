@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from recovery_builders import bundle_of, found
@@ -13,18 +11,17 @@ from training.clock import SystemClock
 from training.fleet.recovery import unlinked
 from training.fleet.recovery.doctor import examine
 from training.fleet.recovery.unlinked import Unlinked
-from training.fleet.service.state import Deployment
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="links need a right on Windows")
 
 
-def swapped(path: Path, elsewhere: Path) -> None:
+def swapped(path, elsewhere):
     """A link in the place of what was there, to the very same somewhere else."""
     path.rename(elsewhere)
     path.symlink_to(elsewhere)
 
 
-def places(state: Deployment) -> Iterator[Path]:
+def places(state):
     bundle = bundle_of(state, "done-twice")
     yield from (bundle, bundle.parent, bundle.parent.parent, bundle.parent / "provenance")
     yield next((bundle.parent / "provenance").iterdir())

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import Any
 
 import pytest
 from fakes import FakeClock
@@ -15,7 +13,6 @@ from recovery_builders import change, copied, found, rows
 from training.fleet.database.seals import COUNTED, keep, learn, seal
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.queue.jobs import JobQueue
-from training.fleet.service.state import Deployment
 
 INCIDENT = (
     "host, id, kind, checkpoint, model, raised_at, facts, told_at, heard_at, ended, ended_at, verdict, judged_by, "
@@ -45,7 +42,7 @@ SOME_OF_EACH = {
 
 
 @pytest.fixture(scope="module")
-def sound(sound: Deployment, tmp_path_factory: pytest.TempPathFactory) -> Deployment:
+def sound(sound, tmp_path_factory):
     state = copied(sound, tmp_path_factory.mktemp("full") / "state")
     for table, (names, row) in SOME_OF_EACH.items():
         change(state, f"INSERT INTO {table} ({names}) SELECT {row}")
@@ -53,7 +50,7 @@ def sound(sound: Deployment, tmp_path_factory: pytest.TempPathFactory) -> Deploy
     return state
 
 
-def columns() -> list[tuple[str, str]]:
+def columns():
     with closing(SqliteDatabase(":memory:")) as database:
         tables = [
             row["name"]
@@ -68,12 +65,12 @@ def columns() -> list[tuple[str, str]]:
         ]
 
 
-def keys(state: Deployment, table: str) -> list[str]:
+def keys(state, table):
     return [name for name, part in rows(state, f"SELECT name, pk FROM pragma_table_info('{table}')") if part]
 
 
 @contextmanager
-def changed(state: Deployment, table: str, column: str, *, by_hand: bool = True) -> Iterator[None]:
+def changed(state, table, column, *, by_hand=True):
     """Another value in one row, best in one that has any; undone afterwards. By hand, its checksum stays as it was."""
     before = {path: path.read_bytes() for path in state.db.parent.glob(f"{state.db.name}*")}
     with closing(sqlite3.connect(state.db, isolation_level=None)) as connection:
@@ -88,7 +85,7 @@ def changed(state: Deployment, table: str, column: str, *, by_hand: bool = True)
         *at, value = connection.execute(
             f"SELECT {', '.join(key)}, {column} FROM {table} ORDER BY {column} IS NULL, {key[0]} LIMIT 1"
         ).fetchone()
-        other: Any = f"{value or ''}x" if kind == "TEXT" else (value or 0) + 1000
+        other = f"{value or ''}x" if kind == "TEXT" else (value or 0) + 1000
         where = " AND ".join(f"{name} = ?" for name in key)
         connection.execute(f"UPDATE {table} SET {column} = ? WHERE {where}", (other, *at))
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -139,7 +136,7 @@ TOLD_BY_WATCH = "as a watch told it; the watch keeps it no longer"
 HOST = "as the host said last; its next request reports it again"
 
 
-def each(names: str, why: str) -> dict[str, str]:
+def each(names, why):
     return dict.fromkeys(names.split(), why)
 
 

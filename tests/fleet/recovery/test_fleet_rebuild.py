@@ -6,7 +6,6 @@ import json
 import shutil
 import time
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from fakes import FakeClock
@@ -34,7 +33,7 @@ from training.fleet.database.writer import DatabaseError
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.receiver import program as receiver
 from training.fleet.recovery.backup import Backup, Restore
-from training.fleet.recovery.rebuild import Rebuilt, rebuild
+from training.fleet.recovery.rebuild import rebuild
 from training.fleet.recovery.reconcile import FinishedAttempt, Unusable, deliveries, in_order, sidecar
 from training.fleet.service.state import Deployment, RecoveryError
 from training.fleet.store.artifacts import Artifact, ArtifactStore
@@ -42,11 +41,11 @@ from training.fleet.store.provenance import sealed, unsealed
 from training.locking import exclusive
 
 
-def anew(state: Deployment, *, force: bool = False) -> Rebuilt:
+def anew(state, *, force=False):
     return rebuild(state, PLAN, SystemClock(), force=force)
 
 
-def lose_database(state: Deployment) -> None:
+def lose_database(state):
     state.db.unlink()
     (state.models / "index.jsonl").unlink()
 
@@ -346,7 +345,7 @@ def test_the_command(state, tmp_path):
 def test_of_several_deliveries_of_a_job_the_last_attempts_counts(*, turned):
     """Each of a generation may lie in the store: an attempt whose host was lost may have brought its bundle."""
 
-    def delivery(generation: int, attempt: int, delivered_at: float) -> Any:
+    def delivery(generation, attempt, delivered_at):
         said = SimpleNamespace(job_id="one", generation=generation, attempt=attempt, delivered_at=delivered_at)
         return SimpleNamespace(said=said, order=(generation, attempt))
 

@@ -7,7 +7,6 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,10 +17,10 @@ from systems import make_link
 from training.clock import SystemClock
 from training.fleet.receiver.security.authority import Authority
 from training.fleet.recovery import owner
-from training.fleet.recovery.backup import Backup, Restore, Restored
+from training.fleet.recovery.backup import Backup, Restore
 from training.fleet.recovery.files import give_to_owner
-from training.fleet.recovery.rebuild import Rebuilt, rebuild
-from training.fleet.service.state import Deployment, RecoveryError
+from training.fleet.recovery.rebuild import rebuild
+from training.fleet.service.state import RecoveryError
 from training.fleet.store.datasets import DatasetStore
 from training.fleet.wire.dataset_listing import Listing, cut
 from training.locking import exclusive
@@ -31,7 +30,7 @@ as_root = pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="on
 
 
 @pytest.fixture(scope="module")
-def sound(sound: Deployment, tmp_path_factory: pytest.TempPathFactory) -> Deployment:
+def sound(sound, tmp_path_factory):
     state = copied(sound, tmp_path_factory.mktemp("with-keys") / "state")
     Authority.open(state.tls, FakeClock())
     push(DatasetStore(state.datasets), b"window,value")
@@ -39,7 +38,7 @@ def sound(sound: Deployment, tmp_path_factory: pytest.TempPathFactory) -> Deploy
 
 
 @pytest.fixture
-def place() -> Iterator[Path]:
+def place():
     """A folder whose way is open to everybody; pytest's own are root's alone."""
     folder = Path(tempfile.mkdtemp(prefix="cis490-owner-"))
     folder.chmod(0o755)
@@ -48,7 +47,7 @@ def place() -> Iterator[Path]:
 
 
 @pytest.fixture
-def state(sound: Deployment, place: Path) -> Deployment:
+def state(sound, place):
     """Another user's, as a receiver's is."""
     state = copied(sound, place / "state")
     give(state.db.parent)
@@ -56,7 +55,7 @@ def state(sound: Deployment, place: Path) -> Deployment:
 
 
 @pytest.fixture
-def system(place: Path) -> Path:
+def system(place):
     """A folder of root's that stands for /etc."""
     folder = place / "etc"
     (folder / "cron.d").mkdir(parents=True)
@@ -67,7 +66,7 @@ def system(place: Path) -> Path:
 
 
 @pytest.fixture
-def untouched(system: Path) -> Iterator[None]:
+def untouched(system):
     """Check that root's files keep their names, bytes and owners."""
     before = tree(system)
     yield
@@ -79,23 +78,23 @@ def untouched(system: Path) -> Iterator[None]:
     assert os.geteuid() == os.getegid() == 0
 
 
-def push(dataset_store: DatasetStore, content: bytes) -> None:
+def push(dataset_store, content):
     listing = Listing((cut("a.csv", [content]),))
     dataset_store.begin(listing.dataset_id, listing.document)
     dataset_store.put(listing.dataset_id, [(listing.files[0].pieces[0], content)])
     dataset_store.publish(listing.dataset_id, "processed", 0.0)
 
 
-def give(folder: Path, user: int = USER) -> None:
+def give(folder, user=USER):
     for path in (folder, *folder.rglob("*")):
         os.chown(path, user, user, follow_symlinks=False)
 
 
-def uids(folder: Path) -> set[int]:
+def uids(folder):
     return {path.lstat().st_uid for path in (folder, *folder.rglob("*"))}
 
 
-def lay(link: Path, target: Path, user: int = USER) -> None:
+def lay(link, target, user=USER):
     """A link in the place of what was there."""
     if link.is_dir() and not link.is_symlink():
         shutil.rmtree(link)
@@ -104,7 +103,7 @@ def lay(link: Path, target: Path, user: int = USER) -> None:
     os.chown(link, user, user, follow_symlinks=False)
 
 
-def anew(state: Deployment) -> Rebuilt:
+def anew(state):
     return rebuild(state, PLAN, SystemClock(), force=True)
 
 
@@ -112,7 +111,7 @@ def back_up(state, folder):
     Backup(folder).make(state, SystemClock())
 
 
-def restore(folder: Path, state: Deployment) -> Restored:
+def restore(folder, state):
     return Restore(folder, state, SystemClock()).run(force=True)
 
 
@@ -151,7 +150,7 @@ def test_root_writes_nothing_through_a_link(state, system, sound, tmp_path, link
 @as_root
 @pytest.mark.usefixtures("untouched")
 def test_nor_through_one_that_is_laid_meanwhile(state, system):
-    def swap(*_: object) -> None:
+    def swap(*_):
         lay_as_user(state.models / "incoming", system / "cron.d")
         lay_as_user(state.tls, system)
 
@@ -159,7 +158,7 @@ def test_nor_through_one_that_is_laid_meanwhile(state, system):
         rebuild(state, PLAN, SystemClock(), force=True, progress=swap)
 
 
-def lay_as_user(link: Path, target: Path) -> None:
+def lay_as_user(link, target):
     if not link.is_symlink():
         shutil.rmtree(link)
         make_link(link, target)
@@ -259,10 +258,10 @@ def test_giving_follows_no_link(state, system):
 
 @as_root
 def test_rights_come_back_and_nest():
-    def mine() -> tuple[int, int, list[int]]:
+    def mine():
         return os.geteuid(), os.getegid(), os.getgroups()
 
-    def interrupted() -> None:
+    def interrupted():
         with owner.acting_as(owner.User(USER, USER + 1)):
             assert mine() == (USER, USER + 1, [])
             with owner.acting_as(owner.ROOT):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -17,9 +16,7 @@ from training.fleet.scheduling.policy import fits
 from training.fleet.scheduling.resources import Booking, Gpu, HeldAttempt, Peak
 
 
-def a_host(
-    cores: int = 4, ram: float = 8.0, vram: tuple[float, ...] = (), free: float | None = None, **declared: Any
-) -> Host:
+def a_host(cores=4, ram=8.0, vram=(), free=None, **declared):
     can = {
         "cpu_cores": cores,
         "ram_total_gib": ram,
@@ -30,14 +27,14 @@ def a_host(
     return Host.of("desk", can, declared)
 
 
-def a_job(model: str = "gbt", **asked: Any) -> Needs:
+def a_job(model="gbt", **asked):
     peak = Peak(asked.pop("held", None), asked.pop("held_vram", None))
     return replace(Needs.of({"model": model, **asked}), peak=peak)
 
 
-def after(host: Host, *jobs: Needs) -> tuple[Host, list[HeldAttempt]]:
+def after(host, *jobs):
     """Grant these jobs as far as they fit, one after the other; none uses anything yet."""
-    held: list[HeldAttempt] = []
+    held = []
     for job in jobs:
         there = booking.beside(host, held)
         if fits(job, there) is None:
@@ -171,7 +168,7 @@ _HOSTS = st.builds(
 @settings(max_examples=60)
 @given(_HOSTS, st.lists(_JOBS, max_size=8), st.floats(0.0, 1.0))
 def test_nothing_is_booked_twice_and_reserves_are_kept(host, jobs, used):
-    held: list[HeldAttempt] = []
+    held = []
     for job in jobs:
         taken = sum(each.ram_used_gib for each in held)
         live = replace(host, ram_available_gib=max(0.0, host.ram_available_gib - taken))
@@ -226,7 +223,7 @@ def test_a_job_that_waits_for_a_gpu_lets_others_train_on_the_cpu():
 
 
 @pytest.fixture
-def scaling(monkeypatch: pytest.MonkeyPatch) -> None:
+def scaling(monkeypatch):
     found = {"gbt": 0.9, "gru": 0.1}
     shared = {model: replace(FAMILIES[model], parallel=part) for model, part in found.items()}
     monkeypatch.setattr(families, "FAMILIES", shared)

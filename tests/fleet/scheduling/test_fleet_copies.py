@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
-from typing import Any
 
 import pytest
 from builders import a_job
@@ -14,8 +12,7 @@ from service_running import POLICY, Receiver
 
 from training.fleet.scheduling.copies import SESSIONS_KEPT, SessionLine, Standing
 from training.fleet.scheduling.job import EndReason, JobStatus
-from training.fleet.service.service import Service
-from training.fleet.wire.attempts import ClaimReply, ClaimRequest, HeartbeatRequest, OutputRequest
+from training.fleet.wire.attempts import ClaimRequest, HeartbeatRequest, OutputRequest
 from training.fleet.wire.constants import ProblemType, Refusal
 
 LEASE_S = POLICY.stale_after_s
@@ -24,16 +21,16 @@ LEASE_S = POLICY.stale_after_s
 class Worker:
     """One run of a worker; it brings back the echo of the last answer, as ours do."""
 
-    def __init__(self, service: Service, count: int, mark: str) -> None:
+    def __init__(self, service, count, mark):
         self.service = service
         self.session = f"{count:010d}-{mark}"
-        self.echo: str | None = ""
+        self.echo = ""
         self.asked = 0
         self.claim_id = ""
         self.job_id = ""
         self.seq = 0
 
-    def ask(self, **more: Any) -> ClaimReply:
+    def ask(self, **more):
         self.asked += 1
         request = {"request_id": f"{self.session}-{self.asked}", "instance_id": "installation"}
         reply = self.service.claim(
@@ -50,7 +47,7 @@ class Worker:
             self.claim_id, self.job_id, self.seq = reply.claim_id, str(reply.job_id), 0
         return reply
 
-    def heartbeat(self) -> bool:
+    def heartbeat(self):
         """Return True when the job is still this worker's."""
         self.seq += 1
         request = HeartbeatRequest(
@@ -69,7 +66,7 @@ class Worker:
 
 
 @pytest.fixture
-def fleet() -> Iterator[Receiver]:
+def fleet():
     """It has been there for so long that silence may be held against hosts."""
     with closing(Receiver()) as made:
         made.plan(*(a_job(f"j{n}", seed=n) for n in range(4)))
@@ -77,11 +74,11 @@ def fleet() -> Iterator[Receiver]:
         yield made
 
 
-def note(fleet: Receiver) -> str | None:
+def note(fleet):
     return fleet.views.workers().workers[0].conflict
 
 
-def refused(worker: Worker) -> str:
+def refused(worker):
     with pytest.raises(Refusal) as refusal:
         worker.ask()
     assert refusal.value.problem_type is ProblemType.HOST_ID_CONFLICT
@@ -257,7 +254,7 @@ def test_the_machine_goes_on_when_its_copy_has_been_silent_for_a_lease(fleet):
 def test_sessions_that_follow_each_other_are_never_copies(chance, runs):
     """One machine: starts, restores of its counter, lost answers, and messages that arrive late and in any order."""
     line = SessionLine("0000000005-0", "round-0")
-    late: list[tuple[str, str]] = []
+    late = []
     counter, names, now = 5, 0, 0.0
     for run in range(runs):
         counter = max(1, counter + chance.choice([1, 1, 1, 0, -2]))

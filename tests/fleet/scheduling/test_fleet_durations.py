@@ -24,14 +24,14 @@ FIELDS = ["epoch", "epochs", "seconds", "eta_s"]
 FIGURES = st.one_of(st.floats(0, 1e6), st.integers(-3, 12), st.floats(), st.none(), st.booleans(), st.text(max_size=2))
 
 
-def work(model: str = "trees", **hyper: float) -> Workload:
+def work(model="trees", **hyper):
     return Workload.of({"model": model, "mode": "oracle", "hyper": hyper})
 
 
 class Truth:
     """A fleet as it really is: a time's logarithm is the job's size and the host's speed for its family."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed):
         self.chance = random.Random(seed)
         gauss = self.chance.gauss
         self.machines = [f"host-{n}" for n in range(5)]
@@ -43,7 +43,7 @@ class Truth:
             for model in FAMILIES
         }
 
-    def job(self) -> tuple[Workload, str, float]:
+    def job(self):
         """Draw a job and a host; returns also how long it really takes there in the mean."""
         model, epochs, depth = (self.chance.choice(each) for each in (FAMILIES, [5, 10, 40], [3, 6]))
         on = self.chance.choice(self.machines)
@@ -51,7 +51,7 @@ class Truth:
         return work(model, epochs=epochs, max_depth=depth, seed=self.chance.randrange(99)), on, math.exp(sure)
 
 
-def errors(seed: int, sigma: float, attempts: int = 150) -> tuple[list[float], float]:
+def errors(seed, sigma, attempts=150):
     """Learn from attempts; return each one's error (factor) as predicted before it, and the share within 80 %."""
     truth, speeds = Truth(seed), Speeds()
     found, within, counted = [], 0, 0
@@ -91,7 +91,7 @@ def test_a_new_host_is_judged_by_what_others_show_and_by_its_own_first_jobs():
     assert speeds.predict(work("trees"), "new").basis == "calibrated"
 
 
-def beside(**speeds: float) -> Calibrations:
+def beside(**speeds):
     """Hosts of which one measured so many times the speed of another, whatever the work."""
     return Calibrations({host: {MIXED: speed} for host, speed in speeds.items()})
 
@@ -118,7 +118,7 @@ def test_a_calibration_wrong_by_a_factor_of_ten_is_overcome_in_a_few_attempts(se
     liar = truth.machines[0]
     rates = {on: math.exp(-truth.speed[on, "trees"]) * (wrong if on == liar else 1) for on in truth.machines}
     speeds = Speeds(calibrations=beside(**rates))
-    told: list[float] = []
+    told = []
     for _ in range(200):
         job, on, mean_s = truth.job()
         if on == liar:
@@ -274,7 +274,7 @@ def test_a_setting_that_multiplies_the_time_is_a_size_whatever_its_name(factors,
         assert abs(math.log(speeds.predict(work(load=factor), "desk").seconds / (base_s * factor))) < 0.7
 
 
-def sized(size: float) -> Workload:
+def sized(size):
     return work("net", size=size)
 
 
@@ -470,7 +470,7 @@ def test_a_word_without_sense_changes_nothing(progress):
     assert remaining(told, 50.0, progress) == (told.left(50.0), told.left(50.0, 0.9))
 
 
-def epochs_of(epoch_s: float, epochs: int, begins_s: float = 5.0) -> dict[int, dict[str, float]]:
+def epochs_of(epoch_s, epochs, begins_s=5.0):
     """Return the progress objects of an attempt by the second in which they come, as our trainers print them."""
     return {
         int(begins_s + n * epoch_s): {

@@ -28,14 +28,14 @@ drawn_slots = st.lists(st.tuples(st.sampled_from(HOSTS), st.floats(0, 1e4)), max
 
 
 def work(
-    key: str,
-    count: int,
-    times: dict[str, float],
-    priority: int = 0,
-    spread: float = 0.3,
-    of: str = "net",
-    **parts: float,
-) -> WaitingKind:
+    key,
+    count,
+    times,
+    priority=0,
+    spread=0.3,
+    of="net",
+    **parts,
+):
     told = {host: Prediction(seconds, spread, **parts) for host, seconds in times.items()}
     return WaitingKind(
         JobKind(key, count, times, priority, spread), tuple(f"{key}-{n}" for n in range(count)), of, told
@@ -143,14 +143,12 @@ def test_another_host_makes_it_end_no_later():
         assert more.end_s <= few.end_s * 1.001
 
 
-def _played(
-    works: list[WaitingKind], hosts: list[str], longer: dict[tuple[str, str], float], chance: random.Random
-) -> float:
+def _played(works, hosts, longer, chance):
     """Let real asks happen, each on a new schedule; returns when all is done."""
     left = {each.kind.key: each.kind.count for each in works}
     kinds = {each.kind.key: each.kind for each in works}
-    ends: list[tuple[float, str]] = []
-    doing: dict[str, tuple[float, float]] = {}
+    ends = []
+    doing = {}
     now = 0.0
     while True:
         for host in hosts:
@@ -171,7 +169,7 @@ def _played(
         del doing[host]
 
 
-def _left_s(doing: tuple[float, float] | None, now: float) -> float:
+def _left_s(doing, now):
     return 0.0 if doing is None else max(doing[0] + doing[1] - now, (now - doing[0]) / 10)
 
 

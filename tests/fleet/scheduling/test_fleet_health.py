@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 from builders import (
@@ -31,7 +28,6 @@ from training.fleet.scheduling import quarantine
 from training.fleet.scheduling.job import EndReason, JobStatus
 from training.fleet.scheduling.policy import LOSS_BUDGET, TRAINER_BUDGET, Policy, fits
 from training.fleet.scheduling.quarantine import Death, Weight, assess, sick, suspect_job
-from training.fleet.wire.attempts import ClaimReply
 from training.fleet.wire.constants import ProblemType, Refusal
 from training.printable import clock_time
 
@@ -65,7 +61,7 @@ def test_what_an_end_says_of_its_host(reason, lived_s, memory, weight):
     assert assess(an_attempt(end_reason=reason, lived_s=lived_s, out_of_memory=memory), POLICY) is weight
 
 
-def a_death(job: str, reason: EndReason = R.TRAINER_FAILED, *, before: bool = False) -> Death:
+def a_death(job, reason=R.TRAINER_FAILED, *, before=False):
     return Death(job, f"name-{job}", 1, reason, "it broke\nmore", before)
 
 
@@ -130,7 +126,7 @@ def test_a_job_whose_budget_is_given_back_waits_again_though_it_failed_elsewhere
     assert not quarantine.refund(granted, died, [elsewhere], POLICY).waits, "max_grants stands"
 
 
-def a_loss(host: str, *, crashed: bool = True, lived_s: float | None = 10.0, **facts: Any) -> Any:
+def a_loss(host, *, crashed=True, lived_s=10.0, **facts):
     known = {"end_reason": R.HOST_LOST, "ended_at": NOW, "lived_s": lived_s, "crashed": crashed}
     return an_attempt(host=host, **{**known, **facts})
 
@@ -200,16 +196,16 @@ def test_a_job_that_no_known_host_can_hold_says_so():
 class Fleet(Receiver):
     """A receiver's service with named jobs and hosts that ask one after the other."""
 
-    def __init__(self, *jobs: str, path: Path | str = ":memory:", hosts: Sequence[str] = (), **policy: Any) -> None:
+    def __init__(self, *jobs, path=":memory:", hosts=(), **policy):
         super().__init__(path=path, policy=Policy(**policy))
         for host in hosts:
             assert self.ask(host).job_id is None, "they are known before there are jobs"
         self.plan(*(a_job(name, seed=n) for n, name in enumerate(jobs or ("one", "two", "three", "four"))))
 
-    def ask(self, host: str = "pi", **fields: Any) -> ClaimReply:
+    def ask(self, host="pi", **fields):
         return self.claim(a_worker_claim(host, **fields))
 
-    def lose(self, host: str = "pi", reason: EndReason = R.HOST_LOST) -> str:
+    def lose(self, host="pi", reason=R.HOST_LOST):
         """The host takes a job, which ends without its word; returns the claim."""
         claim = self.granted(host)
         attempt = self.queue.attempts.by_claim(claim)
@@ -219,7 +215,7 @@ class Fleet(Receiver):
         self.queue.quarantines.assess(self.queue.settle(job, attempt, reason))
         return claim
 
-    def die(self, host: str = "pi", after_s: float = 0.0, **fields: Any) -> str:
+    def die(self, host="pi", after_s=0.0, **fields):
         """The host takes a job, which fails there, by default at once; returns its name."""
         reply = self.ask(host)
         assert reply.job_id is not None, reply.reason
@@ -227,23 +223,23 @@ class Fleet(Receiver):
         self.service.fail(reply.job_id, a_failure(reply.claim_id, host_id=host, **fields))
         return reply.job_id.removeprefix("id-")
 
-    def fall_sick(self, host: str = "pi", **fields: Any) -> list[str]:
+    def fall_sick(self, host="pi", **fields):
         died = [self.die(host, **fields) for _ in range(3)]
         assert host in self.out()
         return died
 
-    def out(self) -> dict[str, quarantine.Quarantine]:
+    def out(self):
         return quarantines(self.queue.db)
 
 
 @pytest.fixture
-def fleet() -> Iterator[Fleet]:
+def fleet():
     with closing(Fleet()) as made:
         yield made
 
 
 @pytest.fixture
-def single() -> Iterator[Fleet]:
+def single():
     """Of one job."""
     with closing(Fleet("one")) as made:
         yield made
@@ -387,7 +383,7 @@ def test_a_pardoned_loss_that_comes_back_gives_nothing_back_and_may_be_lost_agai
     see_a_pardoned_loss_come_back(comes_back)
 
 
-def see_a_pardoned_loss_come_back(comes_back: str = "heard") -> None:
+def see_a_pardoned_loss_come_back(comes_back="heard"):
     fleet = Fleet()
     claims = [fleet.lose() for _ in range(3)]
     fleet.queue.quarantines.refund(claims[-1:])
@@ -617,7 +613,7 @@ def test_a_budget_that_one_host_used_up_alone_fails_nothing_while_another_is_the
 # ── jobs that crash hosts ───────────────────────────────────────────────────────────────────
 
 
-def crash(fleet: Fleet, host: str, session: int, *, after_s: float = 10.0) -> None:
+def crash(fleet, host, session, *, after_s=10.0):
     """The host takes the job, is heard once, crashes, and its worker begins anew and says so."""
     first = fleet.ask(host, session=session)
     assert first.job_id is not None, first.reason
@@ -752,7 +748,7 @@ def test_a_step_of_the_clock_that_could_not_be_written_is_found_again(single):
     class CommitLost(Exception):  # noqa: N818
         pass
 
-    def lost() -> None:
+    def lost():
         with single.queue.db.transaction():
             single.service.tick()
             raise CommitLost

@@ -38,10 +38,8 @@ from training.fleet.scheduling.policy import Policy
 PAGE = (ROOT / "docs" / "job-lifecycle.md").read_text(encoding="utf-8")
 SCHEMA = (Path(writer.__file__).parent / "sql" / "schema_sqlite.sql").read_text(encoding="utf-8")
 
-Arrow = tuple[str | None, str, str]  # from, to, name
 
-
-def drawn(page: str) -> set[Arrow]:
+def drawn(page):
     """The arrows of the Mermaid picture."""
     (picture,) = re.findall(r"```mermaid\n(.*?)```", page, re.DOTALL)
     arrows = re.findall(r"^\s*(\S+) --> (\S+): (\w+)$", picture, re.MULTILINE)
@@ -49,7 +47,7 @@ def drawn(page: str) -> set[Arrow]:
     return {(None if a == "[*]" else a, b, name) for a, b, name in arrows}
 
 
-def tabled() -> set[Arrow]:
+def tabled():
     """The rows; a mark, which leaves every status as it is, is drawn where it matters alone."""
     moves = [row for row in TRANSITIONS.values() if row.name not in MARKS]
     marks = {(JobStatus.PENDING, JobStatus.PENDING, name) for name in MARKS}
@@ -76,7 +74,7 @@ def test_a_wrong_picture_would_be_seen(old, new):
     assert drawn(PAGE.replace(old, new)) != tabled()
 
 
-def constrained(column: str) -> list[str]:
+def constrained(column):
     (values,) = re.findall(rf"CHECK \({column} IN\s*\((.*?)\)\)", SCHEMA, re.DOTALL)
     return re.findall(r"'(\w+)'", values)
 

@@ -162,7 +162,7 @@ def test_rank_is_priority_then_age_then_the_order_of_the_manifest():
 # ── what an end means ───────────────────────────────────────────────────────────────────────
 
 
-def settled(reason: EndReason, *, exit_code: int | None = None, before=(), others=lambda _: False, **facts: object):
+def settled(reason, *, exit_code=None, before=(), others=lambda _: False, **facts):
     ended = an_attempt(end_reason=reason, exit_code=exit_code)
     return settle(a_row(**facts), ended, now=NOW, policy=POLICY, before=before, others=others)
 
@@ -333,11 +333,11 @@ def test_a_slot_that_holds_another_job_is_not_given_back_to_a_late_word():
 # ── silence ─────────────────────────────────────────────────────────────────────────────────
 
 
-def begun() -> SilenceWatch:
+def begun():
     return SilenceWatch.begin(NOW, 100.0, POLICY)
 
 
-def watched(watch: SilenceWatch, seconds: float) -> SilenceWatch:
+def watched(watch, seconds):
     """The watch after that time of ordinary looks."""
     for _ in range(round(seconds / POLICY.sweep_period_s)):
         wall, boot = watch.wall + POLICY.sweep_period_s, watch.boot + POLICY.sweep_period_s
@@ -396,7 +396,7 @@ def test_an_attempt_has_a_quarter_more_than_its_limit_and_an_hour_for_all_that_i
 
 @given(st.lists(st.floats(0, 10_000)))
 def test_a_third_of_a_lease_counts_at_most_between_two_heartbeats(gaps):
-    heard: float | None = 0.0
+    heard = 0.0
     for gap in gaps:
         heard = heard_s(heard, gap, None, POLICY)
     assert heard == pytest.approx(sum(min(gap, POLICY.stale_after_s / 3) for gap in gaps))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,7 +46,7 @@ DELIVERIES = st.builds(
 
 
 @st.composite
-def stores(draw: st.DrawFn) -> list[RetainedBundle]:
+def stores(draw):
     found = []
     for number in range(draw(st.integers(0, 12))):
         model, mode = draw(st.sampled_from(["gbt", "mlp"])), draw(st.sampled_from(["realistic", "oracle"]))
@@ -57,7 +55,7 @@ def stores(draw: st.DrawFn) -> list[RetainedBundle]:
     return found
 
 
-def gone(bundles: Sequence[RetainedBundle], rules: Rules) -> set[str]:
+def gone(bundles, rules):
     return {each.subject for each in retention.bundles_to_remove(bundles, rules, NOW)}
 
 
@@ -142,8 +140,8 @@ def test_what_no_rule_speaks_of_stays(bundles, rules):
     assert gone(bundles, nothing) == set()
 
 
-def model(number: int, figure: float | None, since: float = 0.0, **facts: Any) -> RetainedBundle:
-    said: dict[str, Any] = {"ended": True, "held": False, "current": True, **facts}
+def model(number, figure, since=0.0, **facts):
+    said = {"ended": True, "held": False, "current": True, **facts}
     delivery = BundleShare(f"job-{number}", 1, f"gbt-{number}", since=since, figure=figure, **said)
     return RetainedBundle(f"gbt_realistic/{number}", "gbt", "realistic", 10, (delivery,))
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.fleet.scheduling.schedule import Decline, JobKind, Schedule, Slot, Take, schedule
+from training.fleet.scheduling.schedule import Decline, JobKind, Slot, Take, schedule
 from training.fleet.scheduling.schedule_state import ASKS_S, Rolling
 
 HOSTS = ["desk", "laptop", "pi"]
@@ -29,7 +29,7 @@ drawn_slots = st.lists(st.tuples(st.sampled_from(HOSTS), st.floats(0, 1e4)), max
 @given(drawn_kinds, drawn_slots)
 def test_every_job_is_given_out_once_where_it_fits(kinds, slots):
     made = schedule(kinds, slots)
-    given_out: Counter[str] = Counter()
+    given_out = Counter()
     for slot, shares in zip(made.slots, made.shares, strict=True):
         begin = slot.ready_s
         for share in shares:
@@ -204,7 +204,7 @@ def test_what_was_taken_leaves_no_gap_in_what_a_slot_does_next():
     lengths = {"long": (1, 100.0), "middle": (2, 50.0), "short": (1, 10.0)}
     made = schedule([JobKind(key, count, {"gpu": each}) for key, (count, each) in lengths.items()], [Slot("gpu")])
 
-    def begins(of: Schedule) -> list[tuple[str, int, float]]:
+    def begins(of):
         return [(share.kind, share.count, share.begin_s) for share in of.shares[0]]
 
     assert begins(made.took("gpu", "long")) == [("middle", 2, 100.0), ("short", 1, 200.0)]
@@ -220,7 +220,7 @@ def test_a_host_takes_a_more_urgent_job_only_while_it_has_it_done_sooner():
     assert made.decide("pi", 45.0) == Take("own")
 
 
-def a_wait(here_s: float = 100.0, ready_s: float = 50.0) -> tuple[list[JobKind], list[Slot]]:
+def a_wait(here_s=100.0, ready_s=50.0):
     """Return a job that a host with nothing to do leaves to a better one, and their slots."""
     return [JobKind("net", 1, {"gpu": 10.0, "pi": here_s})], [Slot("gpu", ready_s, ready_s), Slot("pi")]
 

@@ -14,19 +14,18 @@ import pytest
 from fakes import FakeClock
 from hypothesis import given
 from hypothesis import strategies as st
-from receiver_running import Receiver, running
+from receiver_running import running
 
 from training.fleet.cli.context import CommandContext
 from training.fleet.cli.program import main
-from training.fleet.client.client import FleetClient, Refused
+from training.fleet.client.client import Refused
 from training.fleet.database import sqlite
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.service.audit import PAGE_MAX, Act, AuditLog, page
 from training.fleet.wire.audit_chain import NOBODY, first_broken
-from training.fleet.wire.messages import AuditEntry
 
 
-def entries(receiver: Receiver) -> list[AuditEntry]:
+def entries(receiver):
     return page(receiver.reader, 0, PAGE_MAX)
 
 
@@ -78,7 +77,7 @@ def test_only_operators_read_it(tmp_path):
     assert refused.value.problem_type == "operator_token"
 
 
-def chain(tmp_path: Path, count: int) -> list[AuditEntry]:
+def chain(tmp_path, count):
     path = tmp_path / "audit.db"
     path.unlink(missing_ok=True)
     database, clock = SqliteDatabase(path), FakeClock()
@@ -92,13 +91,13 @@ def chain(tmp_path: Path, count: int) -> list[AuditEntry]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> list[AuditEntry]:
+def whole(tmp_path_factory):
     return chain(tmp_path_factory.mktemp("audit"), 6)
 
 
 @given(row=st.integers(0, 5), field=st.sampled_from(("at", "who", "act", "subject", "before", "after", "digest")))
 def test_a_changed_row_shows(whole, row, field):
-    changed: object = 1.0 if field == "at" else "x"
+    changed = 1.0 if field == "at" else "x"
     touched = [*whole]
     touched[row] = msgspec.structs.replace(whole[row], **{field: changed})
     assert first_broken(touched) == row + 1
@@ -116,10 +115,10 @@ def test_a_part_of_the_chain_can_be_checked_from_a_noted_digest(whole):
     assert first_broken(whole[3:], NOBODY) == 4
 
 
-def said(receiver: Receiver, *words: str) -> tuple[int, str, str]:
+def said(receiver, *words):
     out, err = io.StringIO(), io.StringIO()
 
-    def connect(url: str, token: str | None) -> FleetClient:
+    def connect(url, token):
         assert token == "open sesame"
         return receiver.client()
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 import pytest
@@ -16,39 +14,38 @@ from training.fleet.service.output_views import CURVE_POINTS
 from training.fleet.wire.attempts import HeartbeatRequest, LogLines, OutputRequest, Usage
 from training.fleet.wire.constants import LOG_LINE_CHARS_MAX
 from training.fleet.wire.progress import Point, kept_line, point_in
-from training.fleet.wire.views import CurveReply
 
 JOB = "id-one"
 
 
-def told(epoch: int, **fields: Any) -> str:
+def told(epoch, **fields):
     return json.dumps({"event": "epoch", "epoch": epoch, "loss": 1 / epoch, "metric": None, **fields})
 
 
 class Fleet(Receiver):
     """A service with one job and views on its database."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(a_job("one"))
         self.seq = 0
 
-    def beat(self, claim_id: str, *lines: str, first: int = 0, **fields: Any) -> int:
+    def beat(self, claim_id, *lines, first=0, **fields):
         self.seq += 1
         log = some_lines(*lines, first=first) if lines else None
         return self.service.heartbeat(JOB, a_beat(claim_id, **{"seq": self.seq, "log": log, **fields})).log_next
 
-    def again(self, claim_id: str) -> str:
+    def again(self, claim_id):
         """Hand the job back; returns the claim of the next attempt."""
         self.service.fail(JOB, a_failure(claim_id, reason="worker_shutdown", exit_code=None))
         self.clock.advance(120.0)
         return self.granted(request_id=f"again-{self.seq}")
 
-    def losses(self, **how: Any) -> dict[int, float | None]:
+    def losses(self, **how):
         return {each.epoch: each.loss for each in self.views.curve(JOB, **how).points}
 
 
 @pytest.fixture
-def fleet() -> Iterator[Fleet]:
+def fleet():
     made = Fleet()
     yield made
     made.queue.close()
@@ -150,11 +147,11 @@ def test_attempts_are_one_curve_that_says_where_each_begins(fleet):
 def test_a_curve_is_complete_when_its_attempt_ended_and_all_its_output_has_arrived(fleet):
     claim_id = fleet.granted()
 
-    def complete() -> bool | None:
+    def complete():
         (attempt,) = fleet.views.curve(JOB).attempts
         return attempt.complete
 
-    def brought(*lines: str, first: int, total: int | None) -> None:
+    def brought(*lines, first, total):
         fleet.service.output(
             JOB, OutputRequest(claim_id=claim_id, log=LogLines(first=first, lines=[*lines], total=total))
         )
@@ -177,11 +174,11 @@ def test_a_curve_is_complete_when_its_attempt_ended_and_all_its_output_has_arriv
 def test_a_copied_disk_that_knows_of_fewer_lines_makes_no_output_complete():
     fleet = Fleet()
 
-    def brought(*lines: str, first: int, total: int | None) -> None:
+    def brought(*lines, first, total):
         log = LogLines(first=first, lines=[*lines], total=total)
         fleet.service.output(JOB, OutputRequest(claim_id=claim_id, log=log))
 
-    def total() -> int | None:
+    def total():
         attempt = fleet.service.queue.attempts.by_claim(claim_id)
         return attempt.log_total
 
@@ -259,7 +256,7 @@ def test_samples_come_apart_as_an_attempt_ages_and_are_thinned(fleet):
         fleet.beat(claim_id, usage=Usage(cpu=64.0 if number == 700 else number % 3))
     rows = fleet.queue.db.all("samples", job_id=JOB, attempt=1, most=10**6, buckets=1)
     assert 1_000 < len(rows) < 2_200
-    reply: CurveReply = fleet.views.curve(JOB)
+    reply = fleet.views.curve(JOB)
     assert len(reply.usage) <= CURVE_POINTS
     assert 64.0 in {each.cpu for each in reply.usage}
     assert reply.usage[-1].seconds == rows[-1]["seconds"]

@@ -9,15 +9,13 @@ import io
 import json
 import os
 import random
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conformance.memory_fs import MemoryFs, PowerCut
 from hypothesis import given
 from hypothesis import strategies as st
-from receiver_running import Receiver, Wire, running
+from receiver_running import Wire, running
 from recovery_builders import state_in
 from systems import make_link
 
@@ -53,7 +51,7 @@ PIECE = FINE.most  # of bytes without a mark
 QUIET = lambda done, whole: None  # noqa: E731 - a progress that nobody watches
 
 
-def a_folder(root: Path, **files: bytes) -> Path:
+def a_folder(root, **files):
     """A data set's folder; ``__`` in a name stands for a slash, ``_d_`` for a dot."""
     for name, content in files.items():
         path = root / name.replace("__", "/").replace("_d_", ".")
@@ -62,18 +60,18 @@ def a_folder(root: Path, **files: bytes) -> Path:
     return root
 
 
-def block(letter: str, count: float = 1) -> bytes:
+def block(letter, count=1):
     """Bytes that differ from piece to piece, and have no mark: their pieces are as large as can be."""
     return random.Random(letter).randbytes(int(PIECE * count)).replace(b"\xa5", b".")
 
 
-def lengths_of(listing: Listing) -> dict[str, int]:
+def lengths_of(listing):
     """The pieces with their lengths, in the order of first places."""
     return {place.sha256: place.length for place in listing.distinct()}
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     return a_folder(
         tmp_path / "processed",
         summary_d_parquet=block("a") + block("b") + block("c", 0.5),
@@ -84,7 +82,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def receiver(tmp_path: Path) -> Iterator[Receiver]:
+def receiver(tmp_path):
     with running(a_folder(tmp_path / "receiver", note=b"")) as receiver:
         yield receiver
 
@@ -95,7 +93,7 @@ def receiver(tmp_path: Path) -> Iterator[Receiver]:
 ZERO = "0" * 64 + "000005"  # a piece of five bytes
 
 
-def a_listing(*, old: bool = False, **changes: Any) -> bytes:
+def a_listing(*, old=False, **changes):
     entry = {"path": "a.npy", "pieces": ["0" * 64] if old else ZERO, "size": 5} | changes
     whole = {"files": [entry]} | ({"format": 1, "piece_bytes": CHUNK_BYTES} if old else {"format": 2})
     return json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()
@@ -251,7 +249,7 @@ def test_what_is_no_folder_is_refused(tmp_path):
 # -- pushing ----------------------------------------------------------------------------------------------------
 
 
-def pushed(client: FleetClient, folder: Path, name: str | None = "processed") -> tuple[str, int]:
+def pushed(client, folder, name="processed"):
     """The data set's id, and the bytes of pieces that travelled."""
     view, sent = push(client.datasets, folder, read_folder(folder, QUIET), name, QUIET)
     return str(view["dataset_id"]), sent
@@ -277,11 +275,11 @@ def test_a_second_push_sends_nothing_and_a_change_sends_its_pieces(receiver, fol
 class Cut:
     """A network that fails the n-th request of a push, before or after it had its effect."""
 
-    def __init__(self, url: str, at: int, *, after: bool = False) -> None:
+    def __init__(self, url, at, *, after=False):
         self._inner, self._left, self._after = HttpTransport(url), at, after
-        self.sent: list[str] = []
+        self.sent = []
 
-    def request(self, method: str, path: str, *rest: Any) -> Any:
+    def request(self, method, path, *rest):
         self._left -= 1
         if self._left == 0 and not self._after:
             raise TransportError("cut")
@@ -291,7 +289,7 @@ class Cut:
             raise TransportError("cut")
         return answer
 
-    def close(self) -> None:
+    def close(self):
         self._inner.close()
 
 
@@ -364,7 +362,7 @@ def test_no_body_of_pieces_is_a_traceback(body):
 
 
 def test_limits_are_told_before_a_byte_is_read(tmp_path, monkeypatch):
-    def reads(*_: Any) -> None:
+    def reads(*_):
         raise AssertionError("a file was read")
 
     monkeypatch.setattr(client_push, "_read_all", reads)
@@ -459,7 +457,7 @@ def test_bodies_have_a_limit(receiver):
         assert wire.problem() == (413, "too_large")
 
 
-def planned(receiver: Receiver, plan: Plan) -> None:
+def planned(receiver, plan):
     """As a reload does."""
     receiver.writer.submit(lambda: receiver.service.reload(receiver.plan, plan)).result()
 
@@ -525,7 +523,7 @@ CONTENT = {cut("x", [content]).pieces[0]: content for content in SMALL.values()}
 ROOT = Path("/datasets")
 
 
-def push_to(dataset_store: DatasetStore, acknowledged: set[str]) -> None:
+def push_to(dataset_store, acknowledged):
     """A whole push, noting what the receiver would have acknowledged."""
     missing = dataset_store.begin(LISTING.dataset_id, LISTING.document).missing
     for group in (missing[:1], missing[1:]):  # one alone, the others in one request
@@ -544,7 +542,7 @@ def test_the_size_of_a_data_set_is_known_while_it_is_here():
     assert dataset_store.size_of(LISTING.dataset_id) == LISTING.size
 
 
-def check_whole(fs: MemoryFs) -> None:
+def check_whole(fs):
     dataset_store = DatasetStore(ROOT, fs)
     dataset_store.sweep(1e12)
     (shelved,) = dataset_store.sets()
@@ -555,7 +553,7 @@ def check_whole(fs: MemoryFs) -> None:
     assert dataset_store.sweep(1e12) == 0, "nothing that came back, or was put aside, is left"
 
 
-def operations() -> int:
+def operations():
     fs = MemoryFs()
     push_to(DatasetStore(ROOT, fs), set())
     return fs.operations
@@ -615,7 +613,7 @@ def test_a_disk_that_fails_anywhere_loses_nothing(error, for_ever):
 # -- the commands -----------------------------------------------------------------------------------------------
 
 
-def run(receiver: Receiver, *argv: str) -> tuple[int, str, str]:
+def run(receiver, *argv):
     out, err = io.StringIO(), io.StringIO()
     world = CommandContext(
         connect=lambda url, token: receiver.client(token=token),

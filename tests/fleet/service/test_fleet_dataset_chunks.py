@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from receiver_running import Receiver, running
+from receiver_running import running
 from test_fleet_dataset import QUIET, lengths_of, pushed
 
 from training.data.dataset import Labelling, Sampling, WindowSet, write_processed
@@ -20,31 +18,30 @@ from training.fleet.client.push import push, read_folder
 from training.fleet.store import datasets as store
 from training.fleet.wire import chunking
 from training.fleet.wire.chunking import COARSE, FINE, ChunkSizes, sizes_for
-from training.fleet.wire.dataset_listing import Listing
 from training.fleet.worker.datasets import DatasetCache, Order
 
 SMALL = ChunkSizes(2_000, 20_000, FINE.mark)
 
 
-def noise(size: int, seed: int = 1) -> bytes:
+def noise(size, seed=1):
     return random.Random(seed).randbytes(size)
 
 
 @pytest.fixture
-def receiver(tmp_path: Path) -> Iterator[Receiver]:
+def receiver(tmp_path):
     (tmp_path / "receiver").mkdir()
     with running(tmp_path / "receiver") as receiver:
         yield receiver
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Path:
+def table(tmp_path):
     """The one file of the data set that is pushed."""
     (tmp_path / "processed").mkdir()
     return tmp_path / "processed" / "table"
 
 
-def cut(blocks: list[bytes], sizes: ChunkSizes = SMALL) -> list[bytes]:
+def cut(blocks, sizes=SMALL):
     return [bytes(chunk) for chunk in chunking.chunks(blocks, sizes)]
 
 
@@ -88,7 +85,7 @@ def test_bytes_that_come_in_cost_little_of_a_push_and_of_a_fetch(receiver, table
     calls, fetched = receiver.client(token=None).datasets, list[int]()
     sound = calls.piece
 
-    def piece(dataset_id: str, sha256: str, *, tries: int | None = None) -> bytes:
+    def piece(dataset_id, sha256, *, tries=None):
         data = sound(dataset_id, sha256, tries=tries)
         fetched.append(len(data))
         return data
@@ -129,7 +126,7 @@ def test_one_changed_episode_of_a_data_set_moves_a_tenth_of_it_at_most(tmp_path)
     modes = ("oracle", "realistic")
     channels = [ChannelSpec(name=f"c{n}", unit="1", kind="gauge", modes=modes) for n in range(12)]
 
-    def build() -> Listing:
+    def build():
         write_processed(
             folder,
             WindowSet(

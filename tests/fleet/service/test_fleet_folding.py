@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from training.fleet.queue import logs as rows
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.queue.logs import Gone, Piece, beyond
 from training.fleet.recovery.logs import take_back_logs
-from training.fleet.scheduling.job import Attempt
 from training.fleet.service import logs
 from training.fleet.service.delivery import Disk, Step
 from training.fleet.service.logs import Folding
@@ -35,7 +33,7 @@ GAP = "[… {} lines of output are missing"
 class Attempted:
     """A receiver's queue and store in memory, and one live attempt that prints."""
 
-    def __init__(self, **sizes: int) -> None:
+    def __init__(self, **sizes):
         self.clock, self.fs = FakeClock(), MemoryFs()
         self.queue = JobQueue(":memory:", clock=self.clock, new_claim_id=Counting())
         self.queue.sync_from_manifest([a_job("one")])
@@ -47,22 +45,22 @@ class Attempted:
         self.close = self.queue.close
 
     @property
-    def attempt(self) -> Attempt:
+    def attempt(self):
         return self.queue.attempts.of_job("id-one")[-1]
 
-    def print(self, lines: list[str], *, first: int | None = None) -> None:
+    def print(self, lines, *, first=None):
         attempt = self.attempt
         self.queue.attempts.append_log(attempt, attempt.log_next if first is None else first, lines)
 
-    def fold(self) -> int:
+    def fold(self):
         return taken(self.folding.fold())
 
-    def pieces(self) -> list[Piece]:
+    def pieces(self):
         return self.queue.logs.pieces("id-one", 1)
 
-    def read(self) -> dict[int, str]:
+    def read(self):
         """Return every line by its number."""
-        found: dict[int, str] = {}
+        found = {}
         for page in self.logs.pages("id-one", 1):
             assert not found or page.first > max(found)
             found |= dict(enumerate(page.lines, page.first))
@@ -70,7 +68,7 @@ class Attempted:
 
 
 @pytest.fixture
-def one() -> Iterator[Attempted]:
+def one():
     with closing(Attempted()) as made:
         yield made
 
@@ -79,7 +77,7 @@ SMALL = {"lines": 3, "file_bytes": 20}
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[Attempted]:
+def small(monkeypatch):
     """The same with files of a few lines, and few of them."""
     monkeypatch.setattr(logs, "PAGE_BYTES", 30)
     with closing(Attempted(**SMALL, bytes_max=100)) as made:
@@ -227,7 +225,7 @@ def test_lines_that_go_into_a_file_between_two_looks_are_not_passed_over(small, 
     looks = []
     plain = rows.LogRows.chunks
 
-    def chunks(self: rows.LogRows, job_id: str, attempt: int, after: int) -> Iterator[tuple[int, list[str]]]:
+    def chunks(self, job_id, attempt, after):
         if not looks:
             looks.append(after)
             monkeypatch.setattr(rows.LogRows, "chunks", plain)
@@ -296,7 +294,7 @@ def test_a_full_disk_leaves_the_lines_where_they_are(one, monkeypatch):
     one.queue.attempts.note_total(one.attempt, 1)
     one.queue.fail("id-one", "pi", error="it broke")
 
-    def full(*_: object) -> None:
+    def full(*_):
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patch:

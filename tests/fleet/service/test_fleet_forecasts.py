@@ -2,55 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 from builders import a_job
 from service_running import CAN, Receiver, refused
 
-from training.fleet.queue.jobs import Claimant, GrantedJob
+from training.fleet.queue.jobs import Claimant
 from training.fleet.scheduling.job import AMOUNTS
 from training.fleet.service.forecasts import Forecasts
 from training.fleet.service.hosts import Plan
 from training.fleet.service.service import Service
 from training.fleet.wire.constants import ProblemType
-from training.fleet.wire.forecasts import ForecastReply, ForecastRequest, ImaginedHost
+from training.fleet.wire.forecasts import ForecastRequest, ImaginedHost
 
 ONE_CORE = CAN | {"cpu_cores": 1}
 
 
 class Fleet(Receiver):
-    def __init__(self, *jobs: dict[str, Any]) -> None:
+    def __init__(self, *jobs):
         super().__init__()
         self.jobs = jobs
         self.start()
 
-    def start(self) -> None:
+    def start(self):
         """As after a restart, which reads the hosts that are on record."""
         self.service = Service(self.queue, self.dataset_store)
         self.plan(*self.jobs)
         self.forecasts = Forecasts(self.service, self.queue.db)
 
-    def hear(self, *hosts: str, **can: Any) -> None:
+    def hear(self, *hosts, **can):
         with self.queue.db.transaction():
             for host in hosts:
                 self.queue.hosts.note(host, ONE_CORE | can, Claimant())
         self.start()
 
-    def bare_grant(self, host: str, can: dict[str, Any] = ONE_CORE) -> GrantedJob:
+    def bare_grant(self, host, can=ONE_CORE):
         return super().bare_grant(host, ONE_CORE)
 
-    def foretell(self, **question: Any) -> ForecastReply:
+    def foretell(self, **question):
         return self.forecasts.answer(ForecastRequest(**question))
 
 
-def jobs(count: int, **fields: Any) -> list[dict[str, Any]]:
+def jobs(count, **fields):
     return [a_job(f"j{n}", seed=n, **fields) for n in range(count)]
 
 
 @pytest.fixture
-def fleet() -> Iterator[Fleet]:
+def fleet():
     """Two hosts of which one is ten times as fast, as both have shown; six jobs wait."""
     made = Fleet(*jobs(10))
     made.hear("desk", "pi")
@@ -179,7 +176,7 @@ def test_of_too_many_jobs_the_most_urgent_are_foretold(monkeypatch):
 def test_a_forecast_that_costs_much_is_made_seldom(fleet, monkeypatch):
     answer = Forecasts.answer
 
-    def slow(self: Forecasts, request: ForecastRequest) -> ForecastReply:
+    def slow(self, request):
         fleet.clock.advance(3)
         return answer(self, request)
 

@@ -7,7 +7,6 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.fleet.scheduling.policy import Fleet
 from training.fleet.service.hosts import HostRegistry, KnownHost, Plan
 
 LEASE_S, WEEK_S = 10.0, 40.0
@@ -15,7 +14,7 @@ NAMES = ("desk", "lap", "pi", "pi2", "never")
 PLANS = (Plan(), Plan(hosts={"never": {"cuda": False}, "Pi": {"priority": 2}}), Plan(hosts={"lap": {"priority": -1}}))
 
 
-def looked_up(registry: HostRegistry, waiting: list[str], now: float, out: frozenset[str], to: str | None) -> Fleet:
+def looked_up(registry, waiting, now, out, to):
     """Ask a registry that remembers nothing of before."""
     fresh = HostRegistry(list(registry.known.values()), registry.plan)
     fresh.datasets = registry.datasets
@@ -28,7 +27,7 @@ def looked_up(registry: HostRegistry, waiting: list[str], now: float, out: froze
 def test_whatever_happened_a_registry_tells_of_the_hosts_that_a_new_one_would_tell_of(seed):
     chance, now = random.Random(seed), 1000.0
     registry = HostRegistry([], Plan())
-    waiting: list[str] = []
+    waiting = []
     for _ in range(chance.randint(20, 80)):
         name = chance.choice(NAMES[:4])
         match chance.randrange(8):

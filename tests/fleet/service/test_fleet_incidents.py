@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 import pytest
 from fakes import FakeClock
@@ -17,8 +15,6 @@ from training.fleet.service.incident_table import IncidentTable, IncidentViews
 from training.fleet.wire.constants import ProblemType, Refusal
 from training.fleet.wire.incident_messages import (
     SPANS_MAX,
-    IncidentsReply,
-    IncidentView,
     WatchedIncident,
     WatchReply,
     WatchRequest,
@@ -27,7 +23,7 @@ from training.fleet.wire.incident_messages import (
 WHY = [{"channel": "forks", "share": 0.6}, {"channel": "cpu_user", "share": 0.25}]
 
 
-def an_incident(number: int = 1, *, event: str = "raised", alarms: int = 2, **parts: Any) -> WatchedIncident:
+def an_incident(number=1, *, event="raised", alarms=2, **parts):
     """The incident ``number`` of a host as it stands after so many alarms, 2 s apart."""
     told = {
         "id": f"{number:016x}", "event": event, "rule": "2 of 3 windows", "began_at": 100.0, "raised_at": 104.0,
@@ -36,7 +32,7 @@ def an_incident(number: int = 1, *, event: str = "raised", alarms: int = 2, **pa
     return msgspec.convert(told | parts, WatchedIncident)
 
 
-def a_change(number: int = 1, event: str = "changed", **parts: Any) -> WatchedIncident:
+def a_change(number=1, event="changed", **parts):
     """The change ``number`` of a host, of two channels and one more."""
     forks, load = ("forks", "level", 0.21, 3.4), ("load_1m", "spread", 0.4, 1.1)
     channels = [dict(zip(("channel", "measure", "before", "after"), each, strict=True)) for each in (forks, load)]
@@ -46,29 +42,29 @@ def a_change(number: int = 1, event: str = "changed", **parts: Any) -> WatchedIn
 
 
 class World:
-    def __init__(self) -> None:
+    def __init__(self):
         self.clock = FakeClock()
         self.queue = JobQueue(":memory:", clock=self.clock)
         self.audit = AuditLog(self.queue.db, self.clock)
         self.incidents = IncidentTable(self.queue.db, self.clock, self.audit)
         self.views = IncidentViews(self.queue.db, self.clock)
 
-    def tell(self, incident: WatchedIncident | None = None, host: str = "office", checkpoint: str = "ab") -> WatchReply:
+    def tell(self, incident=None, host="office", checkpoint="ab"):
         told = WatchRequest(host_id=host, model="gbt realistic", checkpoint=checkpoint, incident=incident)
         with self.queue.db.transaction():
             return self.incidents.report(told)
 
-    def changes(self, **asked: Any) -> list[tuple[int, str | None]]:
+    def changes(self, **asked):
         return [(each.number, each.ended) for each in self.shown(**asked).incidents if each.kind == "change"]
 
-    def judge(self, verdict: str, number: int = 1) -> IncidentView:
+    def judge(self, verdict, number=1):
         with self.queue.db.transaction():
             return self.incidents.judge(number, verdict, "operator ada")
 
-    def notices(self) -> list[str]:
+    def notices(self):
         return [row["sentence"] for row in self.queue.db.all("notices", after=0, most=1000)]
 
-    def shown(self, **asked: Any) -> IncidentsReply:
+    def shown(self, **asked):
         return self.views.incidents(**asked)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,26 +24,26 @@ BEST = "it is not among the best of gbt realistic: its validation figure is 0.5,
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
+def house(tmp_path):
     made = House(tmp_path / "state")
     yield made
     made.close()
 
 
 @pytest.fixture
-def two(house: House) -> House:
+def two(house):
     """Two models of a kind, ``worse`` by its validation figure, and a plan that keeps one."""
     return _with_two(house)
 
 
 @contextlib.contextmanager
-def _two() -> Iterator[House]:
+def _two():
     """Hold the fixture ``two`` for a test that a planted bug runs by itself."""
     with tempfile.TemporaryDirectory() as folder, contextlib.closing(House(Path(folder) / "state")) as house:
         yield _with_two(house)
 
 
-def _with_two(house: House) -> House:
+def _with_two(house):
     house.train("worse", 0.25, 0.5)
     house.train("better", 0.75, 0.625)
     house.keeps(best=1)
@@ -199,12 +198,12 @@ def test_an_equal_bundle_that_comes_at_that_moment_is_not_lost(two, moment):
     """Its upload ends between the row and the removal: either it is spared, or it is to be sent again."""
     two.enter("twin")
     claim_id = str(two.service.claim(a_worker_claim("pi")).claim_id)
-    said: list[bool | None] = []
+    said = []
 
-    def bring() -> None:
+    def bring():
         said.append(two.owned("id-twin", claim_id, two.upload(claim_id, b"worse", "id-twin")))
 
-    def half() -> None:
+    def half():
         said.append(None)
         two.upload(claim_id, b"worse", "id-twin")
 
@@ -331,7 +330,7 @@ def test_a_data_set_that_is_pushed_again_after_a_crash_stays(house, steps):
     assert house.reader.all("unfinished_removals", after=0, most=9) == []
 
 
-def a_set(house: House, content: str) -> str:
+def a_set(house, content):
     """Push a data set of one small file, which gets this name."""
     body = content.encode()
     listing = Listing((cut("a.txt", [body]),))

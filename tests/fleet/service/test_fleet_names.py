@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
 
 import pytest
 from builders import a_job, a_worker_claim
@@ -48,7 +46,7 @@ def test_every_name_that_a_plan_allows_is_one_on_the_command_line(tmp_path):
                 client.get_model(name, receiver.folder / "bundle")
 
 
-def a_service(*jobs: tuple[str, str]) -> Service:
+def a_service(*jobs):
     """With jobs of these names and ids."""
     queue = JobQueue(":memory:", clock=FakeClock())
     service = Service(queue, FakeShelf())
@@ -207,26 +205,26 @@ OLD, NEW = "d" * 64, "e" * 64
 class FakeDatasets:
     """A shelf with two data sets, of which only their names matter."""
 
-    def __init__(self, names: dict[str, str]) -> None:
+    def __init__(self, names):
         self.ids, self.names = {OLD, NEW}, names
 
-    def catalogue(self) -> Catalogue:
+    def catalogue(self):
         return Catalogue(frozenset(self.ids), dict(self.names))
 
-    def sets(self) -> list[Any]:
+    def sets(self):
         return []  # nobody said where they were recorded
 
 
 class AtOnce:
     """A writer without a thread."""
 
-    def submit(self, call: Callable[[], Any]) -> Future[Any]:
-        future: Future[Any] = Future()
+    def submit(self, call):
+        future = Future()
         future.set_result(call())
         return future
 
 
-def a_plan_of_data(names: dict[str, str]) -> Plan:
+def a_plan_of_data(names):
     return Plan(datasets=dict.fromkeys(names.values(), frozenset()), dataset_names=names)
 
 

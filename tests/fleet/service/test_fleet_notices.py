@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 from builders import a_failure, a_job
 from service_running import POLICY, Receiver
@@ -17,21 +16,21 @@ DAY_S = 86400.0
 
 
 class World(Receiver):
-    def __init__(self, *names: str, **policy: Any) -> None:
+    def __init__(self, *names, **policy):
         jobs = [a_job(name, seed=number) for number, name in enumerate(names)]
         super().__init__(*jobs, policy=dataclasses.replace(POLICY, **policy))
         self.room = True
         self.outbox = NoticeOutbox(self.queue.db, self.clock)
         self.notices = Notices(self.queue.db, self.clock, self.outbox, lambda: self.room)
 
-    def told(self) -> list[tuple[str, str]]:
+    def told(self):
         """Look for news, and return all that was ever told: kind and sentence."""
         with self.queue.db.transaction():
             self.notices.look()
         rows = self.queue.db.all("notices", after=0, most=1000)
         return [(row["kind"], row["sentence"]) for row in rows]
 
-    def fail_next(self, error: str = "the loss is NaN") -> None:
+    def fail_next(self, error="the loss is NaN"):
         """Fail the next job once."""
         granted = self.ask()
         self.service.fail(str(granted.job_id), a_failure(granted.claim_id, error=error, exit_code=1))
@@ -99,7 +98,7 @@ def test_a_certificate_that_nobody_renews_is_told_once_and_a_renewed_or_revoked_
     world = World("gbt")
     now = world.clock.now()
 
-    def issue(role: str, name: str, days: float) -> None:
+    def issue(role, name, days):
         world.queue.db.run("add_certificate", fingerprint=f"{role}{name}{days}", role=role, name=name,
                            issued_at=now, expires_at=now + days * DAY_S)  # fmt: skip
 

@@ -11,7 +11,7 @@ from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.database.writer import id_of
 from training.fleet.manifest.channels import ChannelKind, NoticeKind, NotifyChannel, Secret
 from training.fleet.service.notify.notices import NoticeOutbox
-from training.fleet.service.notify.rules import CHARS_MAX, FOLD_S, NOTICES_MAX, RETRY_MOST_S, Message, retry_after_s
+from training.fleet.service.notify.rules import CHARS_MAX, FOLD_S, NOTICES_MAX, RETRY_MOST_S, retry_after_s
 
 NTFY = NotifyChannel(name="phone", kind=ChannelKind.NTFY, url=Secret("/etc/topic"))
 DAY_S = 86400.0
@@ -20,21 +20,21 @@ DAY_S = 86400.0
 class World:
     """One database, one clock, one channel, and what arrived on it."""
 
-    def __init__(self, channel: NotifyChannel = NTFY) -> None:
+    def __init__(self, channel=NTFY):
         self.clock = FakeClock()
         self.db = SqliteDatabase(":memory:")
         self.outbox = NoticeOutbox(self.db, self.clock)
         self.channel = channel
         self.outbox.place([channel])
-        self.arrived: list[Message] = []
-        self.made: list[str] = []
+        self.arrived = []
+        self.made = []
 
-    def tell(self, kind: NoticeKind = NoticeKind.FAILURE, words: str = "") -> None:
+    def tell(self, kind=NoticeKind.FAILURE, words=""):
         number = len(self.made) + 1
         self.made.append(f"{number}: {words}")
         self.outbox.add(kind, f"job-{number}", self.made[-1], event=number)
 
-    def work_off(self, *, up: bool = True, note: bool = True) -> None:
+    def work_off(self, *, up=True, note=True):
         """Send what is due; ``note`` False is a crash between sending and noting."""
         while (message := self.outbox.next(self.channel)) is not None:
             if up:
@@ -46,9 +46,9 @@ class World:
             else:
                 self.outbox.failed(self.channel, "nobody answers")
 
-    def distinct(self) -> list[Message]:
+    def distinct(self):
         """The messages that arrived, without repetitions; these must be equal to what they repeat."""
-        found: dict[str, Message] = {}
+        found = {}
         for each in self.arrived:
             assert found.setdefault(each.key, each) == each, "a repetition says something else"
         return list(found.values())

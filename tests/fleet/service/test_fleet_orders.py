@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import socket
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from builders import a_beat, a_job, a_worker_claim
@@ -34,16 +32,16 @@ MAC = "a0:b1:c2:d3:e4:f5"
 class House(Receiver):
     """A service with two hosts and a few jobs."""
 
-    def __init__(self, **plan: Any) -> None:
+    def __init__(self, **plan):
         super().__init__()
         self.plan(*(a_job(f"job-{n}") for n in range(4)), **plan)
 
-    def worker(self, host: str) -> Any:
+    def worker(self, host):
         return next(each for each in self.views.workers().workers if each.hostname == host)
 
 
 @pytest.fixture
-def house() -> Iterator[House]:
+def house():
     made = House()
     yield made
     made.queue.close()
@@ -114,7 +112,7 @@ def test_a_host_at_rest_for_its_owner_gets_nothing_and_what_waited_before_neithe
 def test_a_heartbeat_tells_of_the_owner_too_and_paused_time_is_no_training_time(house):
     granted = house.ask("pi")
 
-    def beat(seq: int, paused_s: float, *, paused: bool, resting: str | None) -> float:
+    def beat(seq, paused_s, *, paused, resting):
         said = a_beat(granted.claim_id, seq=seq, paused_s=paused_s, paused=paused, resting=resting)
         house.service.heartbeat(str(granted.job_id), said)
         attempt = house.queue.attempts.by_claim(str(granted.claim_id))
@@ -161,7 +159,7 @@ def test_terms_say_what_the_plan_declares():
 
 @given(st.floats(0, 1e5), st.lists(st.tuples(st.floats(0, 1e3), st.floats(0, 1e3)), max_size=9))
 def test_what_was_heard_is_never_less_than_before(begun, beats):
-    heard: float | None = begun
+    heard = begun
     for since_s, stood_s in beats:
         before = heard
         heard = rules.heard_s(heard, since_s - stood_s, None, Policy())
@@ -226,15 +224,15 @@ def test_a_silent_host_is_woken_and_the_jobs_history_says_so():
 
 
 def test_the_packet_is_what_a_network_card_waits_for():
-    sent: list[tuple[bytes, tuple[str, int]]] = []
+    sent = []
 
     class Socket:
-        def __enter__(self) -> Socket:
+        def __enter__(self):
             return self
 
-        def __exit__(self, *_: object) -> None: ...
+        def __exit__(self, *_): ...
 
-        def sendto(self, data: bytes, to: tuple[str, int]) -> None:
+        def sendto(self, data, to):
             sent.append((data, to))
 
     wake_on_lan.send(MAC, Socket)  # type: ignore[arg-type]

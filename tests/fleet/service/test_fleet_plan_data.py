@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import pytest
 from builders import a_worker_claim
@@ -15,7 +13,6 @@ from training.contract import HOSTS_FILE
 from training.fleet.client.push import recording_hosts
 from training.fleet.database.writer import Writer
 from training.fleet.queue.jobs import JobQueue
-from training.fleet.scheduling.job import Job
 from training.fleet.service.audit import AuditLog
 from training.fleet.service.data_use import check_unused
 from training.fleet.service.hosts import Plan
@@ -26,7 +23,6 @@ from training.fleet.service.views import Views
 from training.fleet.store.datasets import BadName, DatasetStore
 from training.fleet.wire.constants import Refusal
 from training.fleet.wire.dataset_listing import Catalogue, Listing, UnknownDataset, cut
-from training.fleet.wire.messages import ReloadReply
 
 A, B = "a" * 64, "b" * 64
 PLAN = """\
@@ -43,14 +39,14 @@ dataset = "processed"
 class Fleet:
     """A receiver's decisions with a manifest and a shelf on the disk; may be started again, also elsewhere."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder, self.clock = folder, FakeClock()
         self.plan = folder / "plan.toml"
         self.plan.write_text(PLAN)
         self.queue = JobQueue(folder / "jobs.db", clock=self.clock, new_claim_id=Counting())
         self.writer = Writer(self.queue.db)
 
-    def push(self, content: bytes, name: str = "processed", hosts: Sequence[str] = ()) -> str:
+    def push(self, content, name="processed", hosts=()):
         listing = Listing((cut("data", [content]),))
         self.dataset_store.begin(listing.dataset_id, listing.document)
         for place in listing.distinct():
@@ -59,7 +55,7 @@ class Fleet:
         self.service.host_registry.datasets = self.dataset_store.catalogue().ids
         return listing.dataset_id
 
-    def start(self, datasets: str = "datasets") -> ReloadReply:
+    def start(self, datasets="datasets"):
         self.dataset_store = DatasetStore(self.folder / datasets, reserve_bytes=0)
         self.service = Service(self.queue, FakeShelf())
         self.views = Views(self.queue.db, self.service)
@@ -69,19 +65,19 @@ class Fleet:
         self._reload = Reloader(self.plan, self.service, self.writer, describer, audit, self.dataset_store, kept)
         return self._reload("the receiver at its start", starting=True)
 
-    def reload(self) -> ReloadReply:
+    def reload(self):
         return self._reload("ada")
 
-    def jobs(self) -> list[Job]:
+    def jobs(self):
         ids = [view.job_id for view in self.views.jobs().jobs if view.in_manifest]
         return [job for job in map(self.queue.get, ids) if job is not None]
 
-    def obstacles(self) -> list[str | None]:
+    def obstacles(self):
         return [view.obstacle for view in self.views.jobs().jobs if view.in_manifest]
 
 
 @pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Fleet]:
+def fleet(tmp_path):
     made = Fleet(tmp_path)
     yield made
     made.writer.close()
@@ -254,7 +250,7 @@ allowed_hosts = ["pi", "desk"]
 """
 
 
-def kept_plan(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> bool:
+def kept_plan(fleet, caplog):
     """Start again; true when the plan was taken as it was kept."""
     caplog.clear()
     with caplog.at_level(logging.INFO):
@@ -283,7 +279,7 @@ def test_a_kept_plan_is_no_plan_once_anything_it_was_made_from_has_changed(fleet
     (job,) = fleet.jobs()
     kept = fleet.folder / "plan.kept"
 
-    def damage() -> None:
+    def damage():
         kept.write_bytes(kept.read_bytes().replace(b"processed", b"Processed"))
 
     for change in (

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from contextlib import closing
-from typing import Any
 
 import pytest
 from builders import a_job
@@ -38,7 +36,7 @@ OWN = {"name": "own", "command": ["train"], "describe": []}
 
 
 @pytest.fixture
-def receiver() -> Iterator[Receiver]:
+def receiver():
     with closing(Receiver()) as made:
         yield made
 
@@ -145,7 +143,7 @@ def test_what_runs_goes_on_as_granted_and_the_reload_says_so(receiver):
 
 
 def test_edits_of_trainers_are_told(receiver):
-    def plan(**own: Any) -> Any:
+    def plan(**own):
         return receiver.plan(a_job("one", trainer=OWN | own), trainers={"own": OWN | own})
 
     plan(outputs=["a.bin"])
@@ -294,7 +292,7 @@ def test_status_says_what_the_plan_names_and_nobody_trains():
     assert "small: operator ada: cancelled, 1 min ago" in said
 
 
-def shown(renderable: Any) -> str:
+def shown(renderable):
     console = Console(width=400, file=io.StringIO())
     console.print(renderable)
     return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]

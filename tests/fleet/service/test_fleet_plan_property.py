@@ -5,8 +5,6 @@ The model knows the file as it was last read and nothing of how the queue keeps 
 
 from __future__ import annotations
 
-from typing import Any
-
 from builders import a_completion, a_failure, a_job, a_worker_claim
 from fakes import Counting, FakeClock, FakeShelf
 from hypothesis import settings
@@ -17,18 +15,15 @@ from msgspec import to_builtins
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.queue.plan_diff import foresee, planned_ids
 from training.fleet.queue.rows import jobs_by_host
-from training.fleet.scheduling.job import Job
 from training.fleet.scheduling.policy import Policy
 from training.fleet.service.catalogue import provenance_of
 from training.fleet.service.changes import told
 from training.fleet.service.hosts import HostRegistry, Plan
 from training.fleet.service.service import Service
-from training.fleet.wire.messages import ReloadReply
 
 JOBS = ("one", "two", "three", "four")  # the last is in no first plan
 HOSTS = ("pi", "desktop")
 A = "a" * 64
-Entry = dict[str, Any]
 
 # Whatever may be edited without making another job.
 EDITS = st.one_of(
@@ -47,31 +42,31 @@ NUMBER = st.integers(0, 3)
 class Edited(RuleBasedStateMachine):
     """An operator at the file and the command line, two hosts at work."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.clock, self.dataset_store = FakeClock(), FakeShelf()
         # Hosts are believed here: whoever fails everything goes on being asked.
         policy = Policy(backoff_s=0.0, retry_elsewhere_grace_s=0.0, host_priority_grace_s=0.0)
         self.queue = JobQueue(":memory:", clock=self.clock, new_claim_id=Counting(), policy=policy)
-        self.file: list[Entry] = [a_job(name, seed=n) for n, name in enumerate(JOBS[:3])]
+        self.file = [a_job(name, seed=n) for n, name in enumerate(JOBS[:3])]
         self.first = [dict(entry) for entry in self.file]
-        self.read: dict[str, Entry] = {}  # what the last plan that named a job said of it
-        self.planned: set[str] = set()
-        self.granted: dict[str, Entry] = {}  # claim → what its answer said
-        self.stopped: set[str] = set()  # jobs that somebody cancelled by name
-        self.idle: set[str] = {entry["job_id"] for entry in self.file}  # that nobody touched
-        self.held: dict[str, tuple[str, str]] = {}  # host → the claim and job it works on
+        self.read = {}  # what the last plan that named a job said of it
+        self.planned = set()
+        self.granted = {}  # claim → what its answer said
+        self.stopped = set()  # jobs that somebody cancelled by name
+        self.idle = {entry["job_id"] for entry in self.file}  # that nobody touched
+        self.held = {}  # host → the claim and job it works on
         self.start()
 
     # ── the plan ────────────────────────────────────────────────────────────────────────────
 
     @rule()
-    def start(self) -> None:
+    def start(self):
         self.service = Service(self.queue, self.dataset_store)
         self.reload()
 
     @rule()
-    def reload(self) -> None:
+    def reload(self):
         jobs = [dict(entry) for entry in self.file]
         before = {job.job_id: job for job in self.rows()}
         said = self.preview()
@@ -82,12 +77,12 @@ class Edited(RuleBasedStateMachine):
         self.planned = {entry["job_id"] for entry in self.file}
         self.read |= {entry["job_id"]: dict(entry) for entry in self.file}
 
-    def preview(self) -> ReloadReply:
+    def preview(self):
         after = HostRegistry(self.service.known_hosts(), Plan())
         synced, _ = foresee(self.queue.db, self.file, planned_ids(self.queue.db))
         return told(synced, self.service.compared_with, after, jobs_by_host(self.queue.db))
 
-    def tell(self, before: dict[str, Job], reply: ReloadReply) -> None:
+    def tell(self, before, reply):
         """The answer counts and names what it changed."""
         known = [entry for entry in self.file if entry["job_id"] in before]
         updated = [each for each in known if each != before[each["job_id"]].spec]
@@ -112,7 +107,7 @@ class Edited(RuleBasedStateMachine):
                 assert edit.holds.startswith(later.get(was.status, "when it is requeued"))
 
     @rule(number=NUMBER, edit=EDITS)
-    def edit(self, number: int, edit: tuple[str, Any]) -> None:
+    def edit(self, number, edit):
         if self.file:
             key, value = edit
             entry = self.file[number % len(self.file)]
@@ -121,24 +116,24 @@ class Edited(RuleBasedStateMachine):
                 entry[key] = value
 
     @rule(number=NUMBER, name=st.sampled_from(["small", "large", *JOBS]))
-    def rename(self, number: int, name: str) -> None:
+    def rename(self, number, name):
         """The name of a job that left, or finished, may be taken."""
         if self.file and name not in {entry["name"] for entry in self.file}:
             self.file[number % len(self.file)]["name"] = name
 
     @rule(one=NUMBER, other=NUMBER)
-    def swap(self, one: int, other: int) -> None:
+    def swap(self, one, other):
         if self.file:
             a, b = self.file[one % len(self.file)], self.file[other % len(self.file)]
             a["name"], b["name"] = b["name"], a["name"]
 
     @rule(number=NUMBER)
-    def remove(self, number: int) -> None:
+    def remove(self, number):
         if self.file:
             self.file.pop(number % len(self.file))
 
     @rule(number=NUMBER)
-    def bring(self, number: int) -> None:
+    def bring(self, number):
         """A job that was there before, or a new one, under any free name."""
         name, taken = JOBS[number], {entry["name"] for entry in self.file}
         if f"id-{name}" not in {entry["job_id"] for entry in self.file}:
@@ -148,7 +143,7 @@ class Edited(RuleBasedStateMachine):
     # ── work ────────────────────────────────────────────────────────────────────────────────
 
     @rule(host=st.sampled_from(HOSTS))
-    def claim(self, host: str) -> None:
+    def claim(self, host):
         if host in self.held:
             return
         self.clock.advance(1.0)
@@ -165,7 +160,7 @@ class Edited(RuleBasedStateMachine):
 
     @precondition(lambda self: self.held)
     @rule(number=NUMBER, well=st.booleans())
-    def end(self, number: int, *, well: bool) -> None:
+    def end(self, number, *, well):
         host = sorted(self.held)[number % len(self.held)]
         claim_id, job_id = self.held.pop(host)
         attempt = self.queue.attempts.by_claim(claim_id)
@@ -183,31 +178,31 @@ class Edited(RuleBasedStateMachine):
     # ── orders ──────────────────────────────────────────────────────────────────────────────
 
     @rule(number=NUMBER)
-    def cancel(self, number: int) -> None:
+    def cancel(self, number):
         job_id = f"id-{JOBS[number]}"
         if self.queue.cancel(job_id, by="operator ada"):
             self.stopped.add(job_id)
             self.idle.discard(job_id)
 
     @rule()
-    def cancel_removed(self) -> None:
+    def cancel_removed(self):
         for job in self.rows():
             if not job.in_manifest and job.status in ("pending", "claimed", "running"):
                 self.service.cancel(job.job_id, as_removed=True)
 
     @rule(number=NUMBER)
-    def requeue(self, number: int) -> None:
+    def requeue(self, number):
         job_id = f"id-{JOBS[number]}"
         if self.queue.requeue(job_id):
             self.stopped.discard(job_id)
 
     # ── what holds ──────────────────────────────────────────────────────────────────────────
 
-    def rows(self) -> list[Job]:
+    def rows(self):
         return [job for job in map(self.queue.get, (f"id-{name}" for name in JOBS)) if job]
 
     @invariant()
-    def the_plans_jobs_are_what_the_plan_says(self) -> None:
+    def the_plans_jobs_are_what_the_plan_says(self):
         jobs = [job for job in self.rows() if job.in_manifest]
         assert {job.job_id for job in jobs} == self.planned
         assert len({job.name for job in jobs}) == len(jobs)
@@ -218,7 +213,7 @@ class Edited(RuleBasedStateMachine):
             assert (job.status == "cancelled") == (job.job_id in self.stopped)
 
     @invariant()
-    def what_is_recorded_is_what_was_granted(self) -> None:
+    def what_is_recorded_is_what_was_granted(self):
         for job in self.rows():
             for attempt in self.queue.attempts.of_job(job.job_id):
                 assert attempt.granted == self.granted[attempt.claim_id]
@@ -226,7 +221,7 @@ class Edited(RuleBasedStateMachine):
                 assert said["spec"] == attempt.granted
                 assert said["name"] == attempt.granted["name"]
 
-    def teardown(self) -> None:
+    def teardown(self):
         """Undoing every edit gives the first state; what was worked on is as the work left it."""
         self.file = [dict(entry) for entry in self.first]
         self.reload()

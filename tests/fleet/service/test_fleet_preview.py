@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -14,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_fleet_manifest import TableDescriber
 
-from training.fleet.capability.describe import Description
 from training.fleet.cli.plan import sent_plan
 from training.fleet.database.writer import Writer
 from training.fleet.manifest.load import parse_manifest
@@ -26,14 +23,13 @@ from training.fleet.service.preview import Previews
 from training.fleet.service.service import Service
 from training.fleet.store.datasets import DatasetStore
 from training.fleet.wire.constants import Refusal
-from training.fleet.wire.messages import ReloadReply
-from training.fleet.wire.plans import PlanReply, PlanRequest
+from training.fleet.wire.plans import PlanRequest
 
 A = "a" * 64
 OWN = '[trainers.own]\ncommand = ["train"]\noutputs = ["x"]\n'
 
 
-def a_job(name: str, more: str = "", *, model: str = "gbt") -> str:
+def a_job(name, more="", *, model="gbt"):
     return f'[[jobs]]\nname = "{name}"\nmodel = "{model}"\nmode = "oracle"\n{more}\n'
 
 
@@ -61,44 +57,44 @@ SECOND = (
 class Stage:
     """A receiver's service over a manifest's file, and its previews."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.file = folder / "manifest.toml"
         self.clock, self.shelf = FakeClock(), FakeShelf()
         self.queue = JobQueue(":memory:", clock=self.clock, new_claim_id=Counting())
         self.service = Service(self.queue, self.shelf)
         self.writer = Writer(self.queue.db)
-        self.asked: list[tuple[str, ...]] = []
+        self.asked = []
         audit = AuditLog(self.queue.db, self.clock)
         datasets = DatasetStore(folder / "datasets")
         self.reloader = Reloader(self.file, self.service, self.writer, self.describe, audit, datasets)
         self.previews = Previews(self.reloader, self.queue.db)
 
-    def describe(self, command: Sequence[str]) -> Description:
+    def describe(self, command):
         self.asked.append(tuple(command))
         return TableDescriber()(command)
 
-    def take(self, text: str) -> ReloadReply:
+    def take(self, text):
         self.file.write_text(text)
         return self.reloader("ada")
 
-    def given(self, text: str) -> PlanReply:
+    def given(self, text):
         """Judge a file as ``cis490-jobs plan FILE`` does, over the wire."""
         plan = parse_manifest(text, path=Path("plan.toml"), describer=TableDescriber())
         body = msgspec.json.encode(sent_plan(plan, Path("plan.toml")))
         return self.previews.given(msgspec.json.decode(body, type=PlanRequest))
 
-    def own(self, text: str) -> PlanReply:
+    def own(self, text):
         self.file.write_text(text)
         return self.previews.own()
 
-    def audited(self) -> int:
+    def audited(self):
         return len(self.queue._conn.execute("SELECT seq FROM audit").fetchall())
 
-    def claim(self, host: str = "pi") -> tuple[str, str]:
+    def claim(self, host="pi"):
         reply = self.writer.submit(lambda: self.service.claim(a_worker_claim(host))).result()
         return reply.claim_id, reply.job_id
 
-    def deliver(self, claim_id: str, job_id: str, record: dict[str, Any] | None = None) -> None:
+    def deliver(self, claim_id, job_id, record=None):
         permission = self.service.upload_permission(job_id, claim_id, None)
         self.shelf.put(A, model=permission.model, mode=permission.mode)
         self.service.upload_done(permission, A, 10)
@@ -106,16 +102,16 @@ class Stage:
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
+def stage(tmp_path):
     made = Stage(tmp_path)
     yield made
     made.writer.close()
     made.queue.close()
 
 
-def told(reply: ReloadReply) -> dict[str, Any]:
+def told(reply):
     """All that a reload says of the plan; which file it read and when is no part of that."""
-    said: dict[str, Any] = msgspec.to_builtins(reply)
+    said = msgspec.to_builtins(reply)
     return {key: value for key, value in said.items() if key not in ("file", "saved_at", "now")}
 
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 import io
 import json
 import statistics
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from builders import a_capability, a_job
@@ -29,7 +26,7 @@ from training.rotation import fold, trains_on_all, turn_of
 HOSTS = ("attic", "desk", "rack")
 
 
-def spec(host: str = "attic", seed: int = 0, hosts: tuple[str, ...] = HOSTS, **other: Any) -> dict[str, Any]:
+def spec(host="attic", seed=0, hosts=HOSTS, **other):
     name = f"{other.pop('name', 'gbt')}[host={host},seed={seed}]"
     rest = [each for each in hosts if each != host]
     return a_job(name, train_hosts=rest, test_hosts=[host], seed=seed, **other)
@@ -118,7 +115,7 @@ def test_the_model_to_deploy_is_the_same_and_trains_on_all_hosts():
 # ── the rows ────────────────────────────────────────────────────────────────────────────────
 
 
-def member(host: str, seed: int, auroc: float | None, **more: Any) -> Member:
+def member(host, seed, auroc, **more):
     asked = spec(host, seed, **more.pop("spec", {}))
     told = {"test": f"test of {host}", "hosts": [host], **more.pop("result", {})}
     result = None if auroc is None else ResultView(auroc=Figure(value=auroc), promised=0.05, **told)
@@ -127,7 +124,7 @@ def member(host: str, seed: int, auroc: float | None, **more: Any) -> Member:
     return Member(asked["job_id"], asked["name"], turn, asked, result=result, **(fields | more))
 
 
-def a_rotation(*auroc: float | None, **more: Any) -> list[Member]:
+def a_rotation(*auroc, **more):
     return [member(HOSTS[n // 2], n % 2, value, **more) for n, value in enumerate(auroc)]
 
 
@@ -189,7 +186,7 @@ def test_a_plan_says_what_its_rotations_unfold_to():
 
 
 @pytest.fixture
-def receiver(tmp_path: Path) -> Iterator[Receiver]:
+def receiver(tmp_path):
     turns = [spec(host, seed) for host in ("attic", "desk") for seed in (0, 1)]
     for each in turns:
         each["train_hosts"] = ["desk" if each["test_hosts"] == ["attic"] else "attic"]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from contextlib import closing
-from typing import Any
 
 import pytest
 from builders import a_capability, a_job
@@ -14,11 +12,11 @@ from service_running import POLICY, Receiver
 from training.fleet.queue.choose import BEING_MADE
 from training.fleet.scheduling.orders import OrderKind
 from training.fleet.scheduling.predictions import Prediction
-from training.fleet.wire.attempts import ClaimReply, FailRequest, TrainerUse
+from training.fleet.wire.attempts import FailRequest, TrainerUse
 
 
 @pytest.fixture
-def fleet() -> Iterator[Receiver]:
+def fleet():
     """A desktop that trains, and jobs that wait; a test makes the schedules."""
     receiver = Receiver()
     receiver.queue.ahead.make_beside(receiver.queue.db, receiver.service.learned(receiver.queue.db))
@@ -28,11 +26,11 @@ def fleet() -> Iterator[Receiver]:
     receiver.close()
 
 
-def ask(fleet: Receiver, host: str = "pi", **fields: Any) -> ClaimReply:
+def ask(fleet, host="pi", **fields):
     return fleet.ask(host, **fields)
 
 
-def unlike(*jobs: dict[str, Any], **seconds: float) -> Receiver:
+def unlike(*jobs, **seconds):
     """Hosts that have asked, on which each of these jobs takes so long; no thread makes schedules."""
     fleet = Receiver()
     fleet.plan()
@@ -43,7 +41,7 @@ def unlike(*jobs: dict[str, Any], **seconds: float) -> Receiver:
     return fleet
 
 
-def make(fleet: Receiver) -> list[str]:
+def make(fleet):
     """Make a schedule; returns the waiting hosts that are called."""
     making = fleet.service.begin_schedule()
     return fleet.service.follow_schedule(making, fleet.queue.ahead.make(making))

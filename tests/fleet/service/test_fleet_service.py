@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from typing import Any
 
 import pytest
 from builders import a_beat, a_capability, a_claim, a_completion, a_failure, a_job, a_worker_claim, some_lines
@@ -22,7 +20,7 @@ from training.fleet.service import claims
 from training.fleet.service.catalogue import first_delivery
 from training.fleet.service.claims import SPARE_HOSTS_STEP
 from training.fleet.service.hosts import Plan
-from training.fleet.wire.attempts import ClaimReply, ClaimRequest, LogLines, SetAsideWork, TrainerUse
+from training.fleet.wire.attempts import ClaimRequest, SetAsideWork, TrainerUse
 from training.fleet.wire.constants import SET_ASIDE_TOLD, SLOTS_MAX, Action, ProblemType, Refusal
 
 B = "b" * 64
@@ -30,7 +28,7 @@ DAY = 86_400.0
 
 
 @pytest.fixture
-def receiver() -> Iterator[Receiver]:
+def receiver():
     with closing(with_two_jobs()) as made:
         yield made
 
@@ -50,11 +48,11 @@ def test_a_call_reads_a_row_once_at_most(receiver, monkeypatch):
     rows, asked = {"job", "attempt_by_claim", "live_attempts_of_host"}, Counter[str]()
     read = receiver.queue.db.all  # so does `one`
 
-    def counted(statement: str, **params: Any) -> Any:
+    def counted(statement, **params):
         asked.update({statement} & rows)
         return read(statement, **params)
 
-    def read_by(call: Callable[..., object], *args: object) -> dict[str, int]:
+    def read_by(call, *args):
         asked.clear()
         call(*args)
         return dict(asked)
@@ -425,7 +423,7 @@ def test_a_heartbeat_renews_the_lease_and_progress_never_goes_back(receiver):
 def test_output_lines_are_cut_and_stored_once(receiver):
     claim_id = receiver.granted()
 
-    def ship(log: LogLines) -> int:
+    def ship(log):
         return receiver.beat(claim_id, log=log).log_next
 
     assert ship(some_lines("a", "b")) == 2
@@ -541,7 +539,7 @@ def test_a_claim_id_opens_its_own_job_from_its_own_host_only(receiver):
 # ── late messages ───────────────────────────────────────────────────────────────────────────
 
 
-def lose(receiver: Receiver) -> str:
+def lose(receiver):
     claim_id = receiver.granted("pi")
     assert receiver.watch(POLICY.stale_after_s + 20) == 1
     assert receiver.status() == "pending"
@@ -580,7 +578,7 @@ def test_a_late_fail_is_refused(receiver):
     assert receiver.job().trainer_failures == 0
 
 
-def beating(receiver: Receiver, claim_id: str, seconds: float, **fields: Any) -> float:
+def beating(receiver, claim_id, seconds, **fields):
     """Beat every ten seconds for so long; returns after how many the receiver said to stop, 0 if it did not."""
     for turn in range(1, round(seconds / 10) + 1):
         receiver.clock.advance(10)
@@ -592,7 +590,7 @@ def beating(receiver: Receiver, claim_id: str, seconds: float, **fields: Any) ->
 
 
 @pytest.fixture
-def limited(receiver: Receiver) -> Receiver:
+def limited(receiver):
     """The same with a job that may run for an hour."""
     receiver.plan(a_job("one", max_run_s=3600.0))
     return receiver
@@ -727,7 +725,7 @@ def test_a_clock_step_moves_leases_and_holds_along(receiver, step_s):
     receiver.granted("pi")
     receiver.fail(receiver.granted("desktop"), "two")
 
-    def left() -> list[float | None]:
+    def left():
         """Return what is left of the lease, the back-off, the avoidance, and of the host's own lease."""
         one, two = receiver.job("one"), receiver.job("two")
         (row, *_) = receiver.queue.workers()
@@ -772,7 +770,7 @@ def test_a_step_that_could_not_be_written_is_found_again(receiver, monkeypatch):
     assert receiver.job().heartbeat_at == receiver.clock.now()
 
 
-def full_disk(step_s: float) -> None:
+def full_disk(step_s):
     raise DatabaseFull("the disk is full")
 
 
@@ -1000,7 +998,7 @@ def test_what_a_worker_only_delivers_takes_no_slot(receiver):
 
 def test_finished_work_that_does_not_leave_the_host_keeps_it_from_more(receiver):
     receiver.plan(*(a_job(f"job-{n}") for n in range(5)), hosts={"pi": {"slots": 1}})
-    held: list[str] = []
+    held = []
     for slot in range(3):
         held.append(receiver.granted(slot=slot, delivering=held))
     assert "holds 3 jobs and has 1 slot" in (receiver.ask(slot=3, delivering=held).reason or "")
@@ -1061,7 +1059,7 @@ def test_a_reserve_that_leaves_nothing_is_named(receiver, declared, sentence):
 
 
 @pytest.fixture
-def empty() -> Iterator[Receiver]:
+def empty():
     """A receiver whose jobs are those of the test alone."""
     with closing(Receiver()) as made:
         yield made
@@ -1081,7 +1079,7 @@ def test_what_goes_on_is_not_given_again_to_the_host_that_trains_it():
     assert again.reason == "no job is pending"
 
 
-def _booked(reply: ClaimReply) -> tuple[int, float]:
+def _booked(reply):
     assert reply.booked is not None, reply.reason
     return reply.booked.cores, round(reply.booked.ram_gib, 3)
 

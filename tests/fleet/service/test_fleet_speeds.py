@@ -2,40 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 from builders import a_job
 from fakes import FakeShelf
 from service_running import CAN, Receiver
 
-from training.fleet.queue.jobs import Claimant, GrantedJob
+from training.fleet.queue.jobs import Claimant
 from training.fleet.scheduling.job import EndReason, Host
 from training.fleet.scheduling.policy import NOBODY_ELSE
 from training.fleet.service import speeds
 from training.fleet.service.hosts import Plan
 from training.fleet.service.service import Service
 from training.fleet.service.views import Views
-from training.fleet.wire.messages import SpeedsOfKind
 
 
 class Fleet(Receiver):
-    def __init__(self, *names: str, **fields: Any) -> None:
+    def __init__(self, *names, **fields):
         super().__init__(*(a_job(name, seed=n, **fields) for n, name in enumerate(names)))
-        self.measured: dict[str, dict[str, Any]] = {}  # host → its calibration
+        self.measured = {}  # host → its calibration
 
-    def bare_grant(self, host: str, can: dict[str, Any] = CAN) -> GrantedJob:
+    def bare_grant(self, host, can=CAN):
         return super().bare_grant(host, {**can, "calibration": self.measured.get(host)})
 
-    def kinds(self) -> list[SpeedsOfKind]:
+    def kinds(self):
         """Ask as after a restart, which reads the hosts that are on record."""
         return self.again().durations.speeds().kinds
 
-    def again(self) -> Views:
+    def again(self):
         return Views(self.queue.db, Service(self.queue, FakeShelf()))
 
-    def doubts(self) -> dict[str, str]:
+    def doubts(self):
         """Return what `workers` shows, which is what `speeds` does."""
         views = self.again()
         told = {host.hostname: host.doubt for host in views.workers().workers if host.doubt is not None}
@@ -44,7 +40,7 @@ class Fleet(Receiver):
 
 
 @pytest.fixture
-def fleet() -> Iterator[Fleet]:
+def fleet():
     made = Fleet("one", "two", "three", "four")
     yield made
     made.queue.close()
@@ -140,7 +136,7 @@ def test_a_host_without_torch_is_told_of_until_it_has_trained(fleet):
     assert fleet.doubts() == {}
 
 
-def _two_hosts(lies: float) -> Fleet:
+def _two_hosts(lies):
     """Make a fleet of equal hosts, one of which measured itself so many times as fast as it is."""
     fleet = Fleet(*(f"job{n}" for n in range(8)))
     for host, gflops in (("desk", 50.0), ("liar", 50.0 * lies)):
@@ -172,7 +168,7 @@ def test_a_job_that_never_ends_is_told_of_and_goes_on(fleet):
         fleet.train("desk", {"train_s": 200.0})
     granted = fleet.bare_grant("desk")
 
-    def note() -> str | None:
+    def note():
         views = fleet.again()
         detail, explained = views.job(granted.job.job_id).job, views.explain(granted.job.job_id)
         assert detail.note is None or detail.note in explained.summary

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 
 import pytest
 from builders import a_job
@@ -34,24 +31,24 @@ OWN = {"command": ["python", "own.py"], "outputs": ["w"]}
 
 
 @pytest.fixture
-def fleet() -> Iterator[Receiver]:
+def fleet():
     with closing(Receiver()) as made:
         yield made
 
 
-def completed(fleet: Receiver, name: str, record: dict[str, Any] | None) -> None:
+def completed(fleet, name, record):
     fleet.deliver(fleet.granted(f"host-{name}"), name * 64, name, record=record)
 
 
-def plan(fleet: Receiver, *names: str) -> None:
+def plan(fleet, *names):
     fleet.queue.sync_from_manifest(a_job(name, priority=-place) for place, name in enumerate(names))
 
 
-def trained(data: str, code: str = ONE) -> dict[str, Any]:
+def trained(data, code=ONE):
     return {"trained": {"data": data, "code": code, "commit": COMMIT}}
 
 
-def text(renderable: object) -> str:
+def text(renderable):
     from rich.console import Console
 
     console = Console(width=200)
@@ -134,7 +131,7 @@ def test_completed_jobs_that_were_adopted_tell_it_as_well(fleet):
 # ── the worker's side ───────────────────────────────────────────────────────────────────────
 
 
-def inputs(folder: Path) -> TrainerInputs:
+def inputs(folder):
     return TrainerInputs(folder / "python", folder / "v", folder / "s", folder / "tensors")
 
 
@@ -185,7 +182,7 @@ def test_our_trainers_say_it_themselves(tmp_path):
 
 def test_a_worker_notes_what_it_starts_on_and_its_trainers_word_goes_before(tmp_path):
     class Nothing:
-        def start(self, _: object) -> None:
+        def start(self, _):
             raise SpawnFailedError("no such interpreter")
 
     (tmp_path / "tensors").mkdir()

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import msgspec
 import pytest
 from builders import a_beat, a_capability, a_job, a_worker_claim, some_lines
@@ -24,7 +20,6 @@ from training.fleet.service.job_views import JobFilter, ListPlace
 from training.fleet.service.service import Service
 from training.fleet.service.views import Views
 from training.fleet.wire.constants import ProblemType, Refusal
-from training.fleet.wire.views import JobsReply, JobView
 
 
 class Looking(Receiver):
@@ -32,24 +27,24 @@ class Looking(Receiver):
 
     views = None
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path):
         super().__init__(path=path)
         self.reader = SqliteDatabase(path)
         self.views = Views(self.reader, self.service)
 
-    def plan(self, *jobs: dict[str, Any], **hosts: dict[str, Any]) -> None:
+    def plan(self, *jobs, **hosts):
         super().plan(*jobs, hosts=hosts)
 
-    def job(self, name: str = "one") -> JobView:
+    def job(self, name="one"):
         return self.views.job(f"id-{name}").job
 
-    def verdicts(self, name: str = "one") -> dict[str, tuple[bool, str, float | None]]:
+    def verdicts(self, name="one"):
         reply = self.views.explain(f"id-{name}")
         return {each.host: (each.fits, each.reason, each.wait_s) for each in reply.hosts}
 
 
 @pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Looking]:
+def fleet(tmp_path):
     looking = Looking(tmp_path / "training_jobs.db")
     yield looking
     looking.reader.close()
@@ -59,11 +54,11 @@ def fleet(tmp_path: Path) -> Iterator[Looking]:
 # ── pages ───────────────────────────────────────────────────────────────────────────────────
 
 
-def walked(fleet: Looking, **wish: Any) -> list[str]:
+def walked(fleet, **wish):
     """Names of all jobs, page by page."""
     names, after = [], 0
     while True:
-        page: JobsReply = fleet.views.jobs(after=after, **wish)
+        page = fleet.views.jobs(after=after, **wish)
         assert page.jobs, "a page is promised only where there is one"
         names += [job.name for job in page.jobs]
         if page.next_after is None:
@@ -132,7 +127,7 @@ def test_filters_let_through_what_a_look_at_each_job_lets_through(listed, wanted
         assert counted == len(expected)
 
 
-def passes(wanted: JobFilter, job: JobView) -> bool:
+def passes(wanted, job):
     held = wanted.status == "held" and job.status == "pending" and job.held_by is not None
     return (
         (held or wanted.status in ("", job.status))
@@ -144,7 +139,7 @@ def passes(wanted: JobFilter, job: JobView) -> bool:
 
 
 @pytest.fixture(scope="module")
-def listed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Looking]:
+def listed(tmp_path_factory):
     """Jobs of every kind that a filter can tell apart."""
     looking = Looking(tmp_path_factory.mktemp("listed") / "training_jobs.db")
     looking.plan(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from training.fleet.manifest.checks import check_retention
 from training.fleet.manifest.reader import TomlTable
 from training.fleet.manifest.toml import parse
 from training.fleet.scheduling.retention import RemovalKind
-from training.fleet.store.artifacts import Artifact, Removed
 from training.fleet.wire.attempts import Usage
 
 NIGHTS, JOBS, HOSTS = 365, 14, 5
@@ -27,13 +25,13 @@ MODELS = ("gbt", "mlp", "cnn", "gru", "lstm", "transformer", "transformer_ssl")
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
+def house(tmp_path):
     made = House(tmp_path / "state", FakeClock())
     yield made
     made.close()
 
 
-def a_night_s_job(house: House) -> None:
+def a_night_s_job(house):
     """One job through the production code: half an hour, an epoch, some lines and a sample with each heartbeat."""
     house.enter("template", hyper={"epochs": EPOCHS}, dataset="d" * 64)
     claim = house.service.claim(a_worker_claim("pi"))
@@ -58,7 +56,7 @@ def a_night_s_job(house: House) -> None:
     house.deliver(job_id, claim_id, b"bundle")
 
 
-def a_year(house: House) -> None:
+def a_year(house):
     """Copy that job's rows, with ids and times of their own, to every night of the year."""
     connection = house.queue._conn
     each = f"WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < {NIGHTS * JOBS})"
@@ -97,16 +95,16 @@ class Shelf:
 
     noted = 0
 
-    def note_removed(self, _removed: Removed) -> None:
+    def note_removed(self, _removed):
         self.noted += 1
 
-    def remove(self, _artifact: Artifact) -> None:
+    def remove(self, _artifact):
         pass
 
     settle_removed = remove
 
 
-def used(house: House) -> int:
+def used(house):
     """Bytes of the pages in use; the file itself does not shrink, and they are used again."""
     pages, free, size = (
         house.queue._conn.execute(f"PRAGMA {each}").fetchone()[0]
@@ -122,7 +120,7 @@ def test_a_year_stays_as_small_as_the_page_says(house):
     a_night_s_job(house)
     a_year(house)
     everything = used(house)
-    problems: list = []
+    problems = []
     rules = check_retention(TomlTable(parse(example[1]).values, (), problems))
     assert problems == []
     house.clock.advance(NIGHTS * DAY_S)

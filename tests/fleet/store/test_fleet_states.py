@@ -9,9 +9,7 @@ import logging
 import random
 import tempfile
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from builders import a_job
@@ -20,12 +18,11 @@ from fakes import FakeClock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
-from receiver_running import TOKEN, Receiver, SmallDisk, job_id, running
+from receiver_running import TOKEN, SmallDisk, job_id, running
 from tls_world import secure
 from wire_builders import a_grant, no_transfer
 
 from training.fleet.client.answers import Refused, Unavailable
-from training.fleet.client.datasets import StateCalls
 from training.fleet.client.push import read_folder
 from training.fleet.service.states import over
 from training.fleet.store.errors import ChunksMissing, NoDataset, NoState, ShareFull, StoreFull
@@ -36,18 +33,17 @@ from training.fleet.wire.states import STATE_BYTES_MAX, Stretch
 from training.fleet.worker import state_transfer
 from training.fleet.worker.datasets import Order, Stopped
 from training.fleet.worker.saved_states import stretches_of
-from training.fleet.worker.state import events as t
 from training.fleet.worker.state_transfer import StateTransfer, note_end
 from training.trainer.state_file import StateFile
 
 JOB = job_id({"name": "gbt-realistic"})
 
 
-def listed(**files: bytes) -> Listing:
+def listed(**files):
     return Listing(tuple(cut(name, iter([data])) for name, data in sorted(files.items())))
 
 
-def bring(store: StateStore, job: str, attempt: int = 1, **files: bytes) -> KeptState:
+def bring(store, job, attempt=1, **files):
     listing = listed(**files)
     missing = store.sets.begin(listing.dataset_id, listing.document).missing
     chunks = {hashlib.sha256(data).hexdigest(): data for data in files.values()}
@@ -57,7 +53,7 @@ def bring(store: StateStore, job: str, attempt: int = 1, **files: bytes) -> Kept
     return kept
 
 
-def on_disk(store: StateStore) -> set[str]:
+def on_disk(store):
     return {path.name for path in store.root.glob("pieces/*/*")}
 
 
@@ -139,13 +135,13 @@ def test_no_job_names_after_a_power_cut_a_state_that_is_gone():
         assert found.jobs() == [] or found.listing("one")
 
 
-def begin(store: StateStore, claim: str, files: Listing, host: str = "desk", job: str = "one") -> None:
+def begin(store, claim, files, host="desk", job="one"):
     store.begin(claim, host, job, files.dataset_id, files.document)
     for file in files.files:
         store.sets.put(files.dataset_id, [(file.pieces[0], file.path.encode())])
 
 
-def named(*files: str) -> Listing:
+def named(*files):
     return Listing(tuple(cut(name, iter([name.encode()])) for name in files))
 
 
@@ -216,7 +212,7 @@ def test_a_state_that_is_too_large_is_refused_before_a_byte_travels(tmp_path):
 STRETCH = [{"attempt": 1, "host": "first"}]
 
 
-def refusal(call: Callable[[], object]) -> str:
+def refusal(call):
     with pytest.raises(Refused) as refused:
         call()
     return refused.value.problem_type
@@ -242,8 +238,8 @@ WHOLE = st.integers(0, 30)
 @given(st.lists(st.tuples(WHOLE, WHOLE), max_size=6))
 def test_stretches_join_so_that_each_epoch_belongs_to_one(runs):
     """Each run begins at any epoch up to where the one before came, perhaps anew."""
-    told: list[dict[str, Any]] = []
-    truth: dict[int, int] = {}  # epoch → attempt
+    told = []
+    truth = {}  # epoch → attempt
     for number, (back, ahead) in enumerate(runs, start=1):
         begins = max(0, len(truth) - back)
         own = {"attempt": number, "host": "h", "begins": begins, "ends": begins + ahead}
@@ -297,29 +293,29 @@ def test_a_killed_workers_stretch_ends_where_its_trainers_output_does():
 # ── over the wire ───────────────────────────────────────────────────────────────────────────────
 
 
-def saved(folder: Path, text: bytes) -> Path:
+def saved(folder, text):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "x.state").write_bytes(text)
     return folder
 
 
-def granted(receiver: Receiver, host: str) -> t.Assignment:
+def granted(receiver, host):
     grant = receiver.client(host).claim({"cpu_cores": 4, "ram_available_gib": 8})
     assert grant is not None
     return grant
 
 
-def transfer(receiver: Receiver, assignment: t.Assignment, folder: Path, host: str) -> StateTransfer:
+def transfer(receiver, assignment, folder, host):
     return StateTransfer(
         assignment, folder, host, lambda: receiver.client(host).state(assignment.job_id, assignment.claim_id)
     )
 
 
-def wait(_done: int, _whole: int) -> None:
+def wait(_done, _whole):
     pass
 
 
-def handed_back(receiver: Receiver, folder: Path, text: bytes, host: str = "first") -> None:
+def handed_back(receiver, folder, text, host="first"):
     assignment = granted(receiver, host)
     here = transfer(receiver, assignment, saved(folder, text), host)
     here.heed(['{"event": "epoch", "epoch": 12, "loss": 0.5}', "words"])
@@ -348,7 +344,7 @@ def test_the_next_attempt_is_given_what_the_one_before_left(tmp_path):
         there.note(tmp_path / "note")
         assert parts(tmp_path / "note", tmp_path / "no log") == [(2, 11, 12), (3, 12, None)]
 
-        def unneeded() -> list[str]:
+        def unneeded():
             return receiver.writer.submit(lambda: over(receiver.service, [JOB, "unknown"])).result()
 
         assert unneeded() == ["unknown"]
@@ -364,7 +360,7 @@ def test_what_this_host_saved_later_goes_before_what_it_brought(tmp_path):
         assert (tmp_path / "a" / "x.state").read_bytes() == b"saved after that"
 
 
-def an_attempt_here(folder: Path, host: str, attempt: int) -> StateTransfer:
+def an_attempt_here(folder, host, attempt):
     """Begin an attempt without a receiver: what it knows lies in the folder and beside."""
     assignment = a_grant(job_id=JOB, claim_id=f"claim-{attempt}", name="gbt", attempt=attempt)
     made = no_transfer(assignment, folder, host)
@@ -373,13 +369,13 @@ def an_attempt_here(folder: Path, host: str, attempt: int) -> StateTransfer:
     return made
 
 
-def parts(note: Path, log: Path) -> list[tuple[int, int, int | None]]:
+def parts(note, log):
     """Which attempt trained from which epoch to which, as its record will say."""
     told = state_transfer.stretches_noted(note, log).get("stretches", [])
     return [(each["attempt"], each["begins"], each["ends"]) for each in told]
 
 
-def epochs(first: int, last: int) -> str:
+def epochs(first, last):
     return "".join(f'{{"event": "epoch", "epoch": {each}, "loss": 0.5}}\n' for each in range(first, last + 1))
 
 
@@ -414,7 +410,7 @@ def test_a_state_waits_for_no_other_that_is_on_its_way(tmp_path):
     """Else threads would pile up while the network hangs."""
     asked, let = threading.Event(), threading.Event()
 
-    def hangs() -> StateCalls:
+    def hangs():
         asked.set()
         assert let.wait(30)
         raise Unavailable(503, None, "not reachable")
@@ -486,11 +482,11 @@ def test_a_stopped_attempt_fetches_no_further(tmp_path):
             transfer(receiver, granted(receiver, "second"), tmp_path / "b", "second").fetch(order)
 
 
-def calls_of(receiver: Receiver, host: str, claim_id: str) -> StateCalls:
+def calls_of(receiver, host, claim_id):
     return receiver.client(host).state(JOB, claim_id)
 
 
-CALLS: dict[str, Callable[[StateCalls, Listing], Any]] = {
+CALLS = {
     "announce": lambda calls, listing: calls.announce(listing),
     "bring": lambda calls, listing: calls.bring(listing.dataset_id, [(listing.files[0].pieces[0], b"w")]),
     "bring many": lambda calls, listing: calls.bring(listing.dataset_id, [(listing.files[0].pieces[0], b"w")] * 2),

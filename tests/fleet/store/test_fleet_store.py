@@ -8,7 +8,6 @@ import inspect
 import json
 import os
 import random
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -23,14 +22,13 @@ from training.files import BLOCK_BYTES, HELD_S, LocalFs, replace_all
 from training.fleet.store.artifacts import Artifact, ArtifactStore, report_path
 from training.fleet.store.errors import Fenced, NotStored, ShareFull, StoreError, StoreFull, StoreUnavailable
 from training.fleet.store.incoming import PartFile
-from training.fleet.store.index import IndexRow
 from training.fleet.store.reserve import DiskRoom
 from training.fleet.store.store_id import read_mark, write_mark
 
 ROOT = Path("/models")
 
 
-def on_memory(fs: MemoryFs) -> ArtifactStore:
+def on_memory(fs):
     return ArtifactStore(ROOT, fs, reserve_bytes=1000)
 
 
@@ -41,7 +39,7 @@ def test_conformance(check, disk, tmp_path):
     on_local = partial(ArtifactStore, tmp_path / "models", reserve_bytes=1000)
     store = on_memory(fs) if disk == "memory" else on_local()
 
-    def rot(path: str) -> None:
+    def rot(path):
         if disk == "memory":
             fs.rot(ROOT / path)
         else:
@@ -68,11 +66,11 @@ def test_parts_and_bundles_are_private(tmp_path):
 class Held:
     """A file of which the first renames are refused."""
 
-    def __init__(self, refusals: float) -> None:
+    def __init__(self, refusals):
         self.refusals = refusals
         self.tries = 0
 
-    def replace(self, _target: Path) -> None:
+    def replace(self, _target):
         self.tries += 1
         if self.tries <= self.refusals:
             raise PermissionError(errno.EACCES, "held by a scanner")
@@ -164,31 +162,31 @@ def test_sweep_takes_old_parts_that_nobody_writes():
 class Counting(LocalFs):
     """The machine's own disk, with the handles that are open, on which one kind of call may fail."""
 
-    def __init__(self, failing: str = "") -> None:
+    def __init__(self, failing=""):
         super().__init__()
-        self.open: set[int] = set()
+        self.open = set()
         self.failing = failing
 
-    def create(self, path: Path) -> int:
+    def create(self, path):
         handle = super().create(path)
         self.open.add(handle)
         return handle
 
-    def reopen(self, path: Path, size: int) -> int:
+    def reopen(self, path, size):
         handle = super().reopen(path, size)
         self.open.add(handle)
         return handle
 
-    def close(self, handle: int) -> None:
+    def close(self, handle):
         super().close(handle)
         self.open.remove(handle)
 
-    def fsync(self, handle: int) -> None:
+    def fsync(self, handle):
         if self.failing == "fsync":
             raise OSError(errno.EIO, "Input/output error")
         super().fsync(handle)
 
-    def read(self, path: Path) -> Iterator[bytes]:
+    def read(self, path):
         if self.failing == "read":
             raise OSError(errno.EIO, "Input/output error")
         return super().read(path)
@@ -247,10 +245,10 @@ def test_a_bundle_that_is_gone_and_provenance_that_is_damaged(tmp_path):
 
 
 def test_a_file_that_cannot_be_cut_is_closed_again(tmp_path, monkeypatch):
-    closed: list[int] = []
+    closed = []
     real = os.close
 
-    def failing(*_: object) -> None:
+    def failing(*_):
         raise OSError(errno.EIO, "Input/output error")
 
     (tmp_path / "file").touch()
@@ -307,11 +305,11 @@ def test_index_line_torn_by_a_full_disk_is_cut_before_the_next():
 class Life:
     """Uploads, provenance and index lines in the order of the receiver; remembers what was acknowledged."""
 
-    def __init__(self) -> None:
-        self.acknowledged: list[tuple[str, str]] = []  # artifact, model
-        self.rows: list[IndexRow] = []
+    def __init__(self):
+        self.acknowledged = []  # artifact, model
+        self.rows = []
 
-    def run(self, fs: MemoryFs) -> None:
+    def run(self, fs):
         store = on_memory(fs)
         part = store.open_part(CLAIM, SHA)
         part.write(BODY[:3000])
@@ -320,7 +318,7 @@ class Life:
         self._upload(store, "d" * 32, BODY, "gbt")
         self._upload(store, "e" * 32, b"second", "mlp")
 
-    def _upload(self, store: ArtifactStore, claim: str, body: bytes, model: str) -> None:
+    def _upload(self, store, claim, body, model):
         if store.find(sha(body), model=model, mode="oracle") and claim == CLAIM:
             artifact = store.confirm(sha(body), model=model, mode="oracle")
         else:
@@ -334,7 +332,7 @@ class Life:
         self.rows.append(row(artifact, attempt=attempt))  # here the caller commits
         store.index.append(self.rows[-1])
 
-    def check(self, fs: MemoryFs) -> None:
+    def check(self, fs):
         """Everything acknowledged is there with its provenance, and the store goes on working."""
         store = on_memory(fs)
         attempts = set()
@@ -361,13 +359,13 @@ class Life:
         store.confirm(SHA, model="gbt", mode="oracle")
 
 
-def operations_of_a_life() -> int:
+def operations_of_a_life():
     fs = MemoryFs()
     Life().run(fs)
     return fs.operations
 
 
-def nth() -> Iterator[int]:
+def nth():
     yield from range(1, operations_of_a_life() + 1)
 
 
@@ -424,22 +422,22 @@ class Writers(RuleBasedStateMachine):
     body = bytes(range(250))
 
     @initialize()
-    def begin(self) -> None:
+    def begin(self):
         self.fs = MemoryFs()
         self.store = on_memory(self.fs)
-        self.writers: list[PartFile] = []
-        self.newest: PartFile | None = None
+        self.writers = []
+        self.newest = None
         self.published = False
 
     @rule(offset=st.integers(0, 250))
-    def connect(self, offset: int) -> None:
+    def connect(self, offset):
         stored = self.store.offset(CLAIM, sha(self.body))
         self.newest = self.store.open_part(CLAIM, sha(self.body), offset=min(offset, stored))
         self.writers.append(self.newest)
 
     @precondition(lambda self: self.writers)
     @rule(which=st.integers(0, 99), count=st.integers(1, 120))
-    def write(self, which: int, count: int) -> None:
+    def write(self, which, count):
         part = self.writers[which % len(self.writers)]
         try:
             part.write(self.body[part.offset : part.offset + count])
@@ -450,7 +448,7 @@ class Writers(RuleBasedStateMachine):
 
     @precondition(lambda self: self.writers)
     @rule(which=st.integers(0, 99))
-    def finish(self, which: int) -> None:
+    def finish(self, which):
         part = self.writers[which % len(self.writers)]
         try:
             digest = part.seal(sha256=sha(self.body), size=len(self.body))
@@ -463,18 +461,18 @@ class Writers(RuleBasedStateMachine):
 
     @precondition(lambda self: self.writers)
     @rule(which=st.integers(0, 99), how=st.sampled_from(["close", "drop"]))
-    def let_go(self, which: int, how: str) -> None:
+    def let_go(self, which, how):
         part = self.writers.pop(which % len(self.writers))
         getattr(part, how)()
         if part is self.newest:
             self.newest = None
 
     @rule()
-    def sweep(self) -> None:
+    def sweep(self):
         self.store.incoming.sweep(older_than=1.0)
 
     @invariant()
-    def the_bundle_is_right_once_it_is_there(self) -> None:
+    def the_bundle_is_right_once_it_is_there(self):
         if getattr(self, "published", False):
             self.store.verify(sha(self.body), model="gbt", mode="oracle")
 
@@ -564,7 +562,7 @@ def test_of_two_that_take_an_upload_over_at_once_one_writes(monkeypatch):
     store, quicker = on_memory(MemoryFs()), list[PartFile]()
     first = store.open_part(CLAIM, SHA)
 
-    def close() -> None:
+    def close():
         monkeypatch.undo()
         first.close()
         quicker.append(store.open_part(CLAIM, SHA))

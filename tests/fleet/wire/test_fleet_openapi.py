@@ -3,8 +3,6 @@
 import inspect
 import json
 import re
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from places import ROOT, TESTS
@@ -68,7 +66,7 @@ def test_every_header_that_an_upload_reads_is_documented():
         assert wanted - said == ({constants.HEADER_OFFSET} if method == "head" else set())
 
 
-def references(value: Any) -> Iterator[str]:
+def references(value):
     if isinstance(value, dict):
         if "$ref" in value:
             yield value["$ref"]

@@ -2,7 +2,6 @@
 
 import json
 import math
-from typing import Any
 
 import msgspec
 import pytest
@@ -22,7 +21,7 @@ VALUES = st.recursive(
 PARTS = ("metrics", "per_host", "operating_point", "curves", "split", "baselines", "notes", "verdict", "verdict_level")
 
 
-def read(report: object) -> Any:
+def read(report):
     return reports.read(json.dumps(report).encode())
 
 

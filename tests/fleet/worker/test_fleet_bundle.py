@@ -23,7 +23,7 @@ from training.fleet.worker import bundle
 from training.fleet.worker.bundle import BLOCK_BYTES, BundleError, bundle_name, pack
 
 
-def leave(folder: Path, weights: bytes = b"weights", *, report: bool = True, **named: object) -> None:
+def leave(folder, weights=b"weights", *, report=True, **named):
     """Write what a good trainer leaves, with ``named`` changing what the checkpoint says of its sidecar."""
     folder.mkdir(parents=True, exist_ok=True)
     sidecar = {"file": "mlp_oracle.pt", "bytes": len(weights), "sha256": _sha(weights)} | named
@@ -35,15 +35,15 @@ def leave(folder: Path, weights: bytes = b"weights", *, report: bool = True, **n
         (folder / "mlp_oracle_train.json").write_text('{"metrics": {}}')
 
 
-def _sha(data: bytes) -> str:
+def _sha(data):
     return hashlib.sha256(data).hexdigest()
 
 
-def pack_mlp(folder: Path, target: Path) -> bundle.Bundle:
+def pack_mlp(folder, target):
     return pack(folder, folder, target, model="mlp", mode="oracle")
 
 
-def unpack(path: Path) -> dict[str, bytes]:
+def unpack(path):
     raw = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(path.read_bytes())).read()
     with tarfile.open(fileobj=io.BytesIO(raw)) as archive:
         return {
@@ -117,7 +117,7 @@ def test_a_file_that_is_cut_while_it_is_packed_makes_no_bundle(tmp_path, monkeyp
     leave(tmp_path)
     real = os.fstat
 
-    def grown(handle: int) -> os.stat_result:
+    def grown(handle):
         found = real(handle)
         return os.stat_result((*found[:6], found.st_size + 1, *found[7:10]))
 
@@ -227,7 +227,7 @@ def test_what_cannot_be_taken_is_refused_before_a_byte_is_packed(tmp_path, monke
 def test_full_disk_leaves_no_half_bundle(tmp_path, monkeypatch):
     leave(tmp_path / "out")
 
-    def full(_: int) -> None:
+    def full(_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)

@@ -5,17 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import pytest
 from builders import a_capability, a_job
 from msgspec import structs
-from receiver_running import Receiver, running
+from receiver_running import running
 from systems import make_link
 from test_fleet_dataset import PIECE, QUIET, a_folder, block, lengths_of, planned, pushed
 from test_fleet_worker import FakeRunner
@@ -36,7 +34,6 @@ from training.fleet.scheduling.job import EndReason, Needs
 from training.fleet.service.data_use import check_fetch
 from training.fleet.service.hosts import Plan
 from training.fleet.wire.constants import ProblemType, Refusal
-from training.fleet.wire.dataset_listing import Listing
 from training.fleet.wire.identity import Role
 from training.fleet.wire.words import progress
 from training.fleet.worker import datasets as fetching
@@ -57,28 +54,28 @@ JOB = a_grant(job_id="j", claim_id="c", name="one", spec={"model": "gbt", "datas
 class Shelf:
     """A receiver's data sets, with whatever goes wrong on the way: a thing to raise, or to do to the bytes."""
 
-    def __init__(self) -> None:
-        self.folders: dict[str, tuple[Path, Listing]] = {}
-        self.sent: list[str] = []  # the pieces
-        self.trouble: list[Exception | None] = []
-        self.damage: Callable[[bytes], bytes] = lambda data: data
+    def __init__(self):
+        self.folders = {}
+        self.sent = []  # the pieces
+        self.trouble = []
+        self.damage = lambda data: data
 
-    def add(self, folder: Path) -> str:
+    def add(self, folder):
         listing = read_folder(folder, QUIET)
         self.folders[listing.dataset_id] = (folder, listing)
         return listing.dataset_id
 
-    def _meet_trouble(self) -> None:
+    def _meet_trouble(self):
         trouble = self.trouble.pop(0) if self.trouble else None
         if trouble is not None:
             raise trouble
 
-    def listing(self, dataset_id: str, *, tries: int | None = None) -> Listing:
+    def listing(self, dataset_id, *, tries=None):
         assert tries == 1, "the cache itself says when to try again"
         self._meet_trouble()
         return self.folders[dataset_id][1]
 
-    def piece(self, dataset_id: str, sha256: str, *, tries: int | None = None) -> bytes:
+    def piece(self, dataset_id, sha256, *, tries=None):
         assert tries == 1
         self._meet_trouble()
         folder, listing = self.folders[dataset_id]
@@ -88,7 +85,7 @@ class Shelf:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     return a_folder(
         tmp_path / "processed",
         summary_d_parquet=block("a") + block("b") + block("c", 0.5),
@@ -98,32 +95,32 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def shelf() -> Shelf:
+def shelf():
     return Shelf()
 
 
 class Cache(DatasetCache):
     """A cache that fetches from a shelf."""
 
-    def __init__(self, folder: Path, shelf: Shelf, bytes_max: int = GIB, free: int = 10**12, **more: Any) -> None:
+    def __init__(self, folder, shelf, bytes_max=GIB, free=10**12, **more):
         super().__init__(folder / "cache", bytes_max, **{"chance": lambda: 0.0, "free_bytes": lambda _: free, **more})
         self.shelf = shelf
 
-    def get(self, dataset_id: str, order: Order | None = None) -> Path:
+    def get(self, dataset_id, order=None):
         return self.provide(dataset_id, self.shelf, order or wish())
 
 
 @pytest.fixture
-def cache(tmp_path: Path, shelf: Shelf) -> Iterator[Cache]:
+def cache(tmp_path, shelf):
     with closing(Cache(tmp_path, shelf)) as cache:
         yield cache
 
 
-def files(folder: Path) -> dict[str, bytes]:
+def files(folder):
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def wish() -> Order:
+def wish():
     return Order(QUIET)
 
 
@@ -218,7 +215,7 @@ def test_what_was_used_longest_ago_goes_first(tmp_path, shelf):
 
 
 def test_no_data_set_that_a_trainer_uses_makes_room_for_another():
-    used: list[str] = []
+    used = []
     shelf = Shelf()
     with TemporaryDirectory() as name:
         folder = Path(name)
@@ -240,7 +237,7 @@ def test_a_fetch_stops_amid_the_look_at_what_has_arrived(tmp_path, shelf, monkey
         cache.get(dataset_id)
     order, real, looks = Order(QUIET), fetching._read_if_sound, 0
 
-    def look(*place: Any) -> bytes | None:
+    def look(*place):
         nonlocal looks
         looks += 1
         order.stopped.set()
@@ -265,7 +262,7 @@ def test_a_cache_and_a_disk_that_are_too_small_say_so(tmp_path, shelf, folder):
     cache.close()
 
 
-def only(*paths: str) -> Order:
+def only(*paths):
     return Order(QUIET, wanted=paths.__contains__)
 
 
@@ -344,7 +341,7 @@ def test_a_disk_that_fills_amid_a_fetch(tmp_path, shelf, folder, monkeypatch, fo
     cache.get(old)
     write, full = fetching._write_at, [3]
 
-    def fills(path: Path, offset: int, data: bytes) -> None:
+    def fills(path, offset, data):
         full[0] -= 1
         if full[0] == 0 or (full[0] < 0 and for_ever):
             free[0] = 0
@@ -386,7 +383,7 @@ def test_no_file_of_a_data_set_goes_through_a_link(tmp_path, cache, shelf, folde
 
 
 @pytest.fixture
-def receiver(tmp_path: Path) -> Iterator[Receiver]:
+def receiver(tmp_path):
     with running(a_folder(tmp_path / "receiver", note=b"")) as receiver:
         yield receiver
 
@@ -403,7 +400,7 @@ def test_a_bit_that_flips_on_the_way_is_noticed_and_fetched_again(receiver, fold
     assert dataset_store is not None
     sound, calls = dataset_store.piece, []
 
-    def sometimes(*which: str) -> bytes:
+    def sometimes(*which):
         calls.append(which)
         data = bytearray(sound(*which))
         data[0] ^= len(calls) % 2
@@ -431,8 +428,8 @@ def test_a_host_may_fetch_what_it_may_train_on_and_nothing_else(receiver):
         ),
     )
 
-    def may(host: str, dataset_id: str) -> bool:
-        def ask() -> None:
+    def may(host, dataset_id):
+        def ask():
             check_fetch(receiver.service, dataset_id, host)
 
         refusal = receiver.writer.submit(ask).exception()
@@ -471,14 +468,12 @@ def test_over_tls_a_host_shows_who_it_is_to_fetch(folder, tmp_path):
 # -- an attempt -------------------------------------------------------------------------------------------------
 
 
-def attempted(
-    tmp_path: Path, fetch: Callable[[str, Order], Path], *, stopped: bool = False, **spec: str
-) -> tuple[list[t.Event], FakeRunner]:
+def attempted(tmp_path, fetch, *, stopped=False, **spec):
     """Collect what an attempt at a job with a data set posts until its trainer has ended, or none was started."""
-    events: list[t.Event] = []
+    events = []
     over = threading.Event()
 
-    def post(event: t.Event) -> None:
+    def post(event):
         events.append(event)
         if isinstance(event, t.SpawnFailed | t.TrainerEnded):
             over.set()
@@ -498,13 +493,13 @@ def attempted(
     return events, runner
 
 
-def failure_of(events: list[t.Event]) -> Failure:
+def failure_of(events):
     (failed,) = [event for event in events if isinstance(event, t.SpawnFailed)]
     return failed.failure
 
 
-def raising(error: Exception) -> Callable[[str, Order], Path]:
-    def fetch(_dataset_id: str, _order: Order) -> Path:
+def raising(error):
+    def fetch(_dataset_id, _order):
         raise error
 
     return fetch
@@ -519,7 +514,7 @@ def test_a_trainer_gets_the_files_that_were_fetched(tmp_path):
         tensor_window_v1__tensors_d_npy=b"t",
     )
 
-    def fetch(dataset_id: str, order: Order) -> Path:
+    def fetch(dataset_id, order):
         assert dataset_id == "d" * 64
         for done in range(1001):
             order.progress(done, 1000)
@@ -545,7 +540,7 @@ def test_a_job_wants_what_its_trainer_reads():
         "tensor_window_v1/manifest.json", "hosts_v1.json", "notes/anything.txt",
     }  # fmt: skip
 
-    def wanted(**spec: object) -> set[str]:
+    def wanted(**spec):
         return {path for path in everything if reads(spec, path)}
 
     extras = {"hosts_v1.json", "notes/anything.txt"}
@@ -584,7 +579,7 @@ def test_nothing_is_started_for_an_attempt_that_was_stopped_amid_its_fetch(tmp_p
 # -- before the first job ----------------------------------------------------------------------------------------
 
 
-def prefetch(receiver: Receiver, tmp_path: Path, *argv: str) -> int:
+def prefetch(receiver, tmp_path, *argv):
     where = ["--receiver-url", receiver.url, "--cache-dir", str(tmp_path / "cache")]
     return dataset_fetch.main([*argv, *where])
 
@@ -637,12 +632,12 @@ def test_an_installation_fetches_to_where_the_worker_looks(system):
 # -- the state machine ------------------------------------------------------------------------------------------
 
 
-def that_fetches(job: t.Assignment = JOB) -> Worker:
+def that_fetches(job=JOB):
     """A worker to which a job that names a data set was just granted."""
     return Worker().starting(job=job)
 
 
-def no_spawn(worker: Worker) -> None:
+def no_spawn(worker):
     worker.take(t.SpawnFailed(claim_id="c", failure=Failure(EndReason.SPAWN_FAILED, "nobody wants it")))
 
 

@@ -28,11 +28,11 @@ TRACEBACK = [
 ]
 
 
-def exited(code: int) -> Ended:
+def exited(code):
     return Ended(code=code)
 
 
-def headline(ended: Ended, lines: list[str], complaint: str | None = None) -> str:
+def headline(ended, lines, complaint=None):
     failure = judge(ended, lines, complaint)
     assert failure is not None
     return failure.error.splitlines()[0]

@@ -6,10 +6,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from builders import SHOWN, a_failure
@@ -17,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 from process_fleet import PATIENCE_S, until
-from service_running import POLICY, Receiver, refused, with_two_jobs
+from service_running import POLICY, refused, with_two_jobs
 from test_fleet_end_to_end import Fleet
 from wire_builders import a_grant
 
@@ -42,16 +40,16 @@ from training.fleet.worker.outbox import (
 )
 from training.fleet.worker.requests import with_lines
 from training.fleet.worker.state import events as t
-from training.fleet.worker.state.events import Assignment, Backlog
+from training.fleet.worker.state.events import Backlog
 from training.fleet.worker.state.exit_code import judge
 from training.fleet.worker.tail import READ_BYTES, OutputTail
 
 JOB = a_grant(job_id="ab" * 32, claim_id="c1", name="gbt", attempt=2)
 
 
-def every_line(outbox: Outbox, claim_id: str, first: int = 0) -> dict[int, str]:
+def every_line(outbox, claim_id, first=0):
     """Return what would be sent, message by message: number → line."""
-    found: dict[int, str] = {}
+    found = {}
     while True:
         first, lines = outbox.read(claim_id, first)
         if not lines:
@@ -61,14 +59,14 @@ def every_line(outbox: Outbox, claim_id: str, first: int = 0) -> dict[int, str]:
         first += len(lines)
 
 
-def numbered(*lines: str) -> dict[int, str]:
+def numbered(*lines):
     return dict(enumerate(lines))
 
 
 class Printer:
     """A trainer's file and the looks at it, as the worker takes them."""
 
-    def __init__(self, folder: Path, owner: Assignment = JOB) -> None:
+    def __init__(self, folder, owner=JOB):
         self.folder = folder
         self.owner = owner
         self.source = folder / f"{owner.claim_id}.log"
@@ -76,13 +74,13 @@ class Printer:
         self.outbox = Outbox(folder / "outbox")
         self.total = 0
 
-    def say(self, *lines: str, look: bool = True) -> None:
+    def say(self, *lines, look=True):
         with self.source.open("a", encoding="utf-8") as file:
             file.writelines(f"{line}\n" for line in lines)
         if look:
             self.outbox.append(self.owner, self.source, lines, self.source.stat().st_size)
 
-    def restarted(self) -> Outbox:
+    def restarted(self):
         """The worker was killed; the next one reads its disk."""
         self.outbox = Outbox(self.folder / "outbox")
         self.backlog = self.outbox.recover()
@@ -90,7 +88,7 @@ class Printer:
 
 
 @pytest.fixture
-def printer(tmp_path: Path) -> Printer:
+def printer(tmp_path):
     return Printer(tmp_path)
 
 
@@ -230,7 +228,7 @@ def test_disk_that_takes_nothing_costs_no_line(printer, begun):
 
 
 def test_a_file_that_could_not_be_begun_is_gone(printer, monkeypatch):
-    def full(path: Path, data: bytes) -> int:
+    def full(path, data):
         path.touch()
         raise OSError(28, "No space left on device")
 
@@ -340,7 +338,7 @@ def test_attempts_are_apart_and_the_oldest_go_first(tmp_path):
 
 
 @pytest.fixture
-def receiver() -> Iterator[Receiver]:
+def receiver():
     with closing(with_two_jobs()) as made:
         yield made
 
@@ -348,12 +346,12 @@ def receiver() -> Iterator[Receiver]:
 # ── at the receiver ─────────────────────────────────────────────────────────────────────────
 
 
-def stored(receiver: Receiver) -> list[str]:
+def stored(receiver):
     chunks = receiver.queue.db.all("log", job_id="id-one", attempt=1, after=0, most=100)
     return [line for chunk in chunks for line in chunk["text"].split("\n")]
 
 
-def bring(receiver: Receiver, claim_id: str, first: int, *lines: str) -> int:
+def bring(receiver, claim_id, first, *lines):
     log = LogLines(first=first, lines=list(lines)) if lines else None
     request = OutputRequest(host_id="pi", claim_id=claim_id, log=log)
     return receiver.service.output("id-one", request).log_next
@@ -422,10 +420,10 @@ def test_report_that_comes_again_keeps_what_it_takes_along(receiver):
 class Wire:
     """A wire on which the real client's requests are read as the receiver reads them, and given to the service."""
 
-    def __init__(self, receiver: Receiver) -> None:
+    def __init__(self, receiver):
         self.receiver = receiver
 
-    def request(self, method: str, path: str, headers: object, body: bytes, *_: object) -> Response:
+    def request(self, method, path, headers, body, *_):
         assert len(body) <= JSON_BODY_MAX
         verb = path.rpartition("/")[2]
         kind, call = {
@@ -483,13 +481,13 @@ LATE = [f"line {number}" for number in range(300, 550)]
 
 
 @pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Fleet]:
+def fleet(tmp_path):
     one = Fleet(tmp_path)
     yield one
     one.close()
 
 
-def away_while_the_worker_dies(fleet: Fleet, behaviour: str, crash_at: str) -> None:
+def away_while_the_worker_dies(fleet, behaviour, crash_at):
     """The worker is killed at ``crash_at``, the receiver too; the worker comes again first, in vain."""
     fleet.plan(job=behaviour)
     fleet.start_receiver()
@@ -503,11 +501,11 @@ def away_while_the_worker_dies(fleet: Fleet, behaviour: str, crash_at: str) -> N
     fleet.start_receiver()
 
 
-def output(fleet: Fleet, attempt: int) -> list[str]:
+def output(fleet, attempt):
     """All that the receiver has of an attempt."""
-    lines: list[str] = []
+    lines = []
     while True:
-        page: dict[str, Any] = fleet.client.log("job", attempt=attempt, after=len(lines))
+        page = fleet.client.log("job", attempt=attempt, after=len(lines))
         assert page["first"] == len(lines)
         if not page["lines"]:
             return lines

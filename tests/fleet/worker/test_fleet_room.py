@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from training.fleet.scheduling.resources import Booking, HeldAttempt
 from training.fleet.worker import start_check
 
 
-def here(ram: float = 8.0, *vram: float) -> dict[str, Any]:
+def here(ram=8.0, *vram):
     return {"ram_available_gib": ram, "cuda_devices": [{"vram_free_gib": gib} for gib in vram]}
 
 
@@ -42,7 +40,7 @@ def test_what_is_booked_must_still_be_there(booked, there, others, lacks):
             start_check.check(booked, there, others)
 
 
-def lack(booked: Booking, there: dict[str, Any], *others: HeldAttempt) -> str:
+def lack(booked, there, *others):
     """Return what is lacking, or an empty text."""
     try:
         start_check.check(booked, there, others)

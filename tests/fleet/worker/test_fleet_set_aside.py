@@ -6,14 +6,11 @@ import json
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pytest
 from builders import a_capability, a_job
@@ -74,7 +71,7 @@ def test_what_was_delivered_or_failed_is_not():
     assert not worker.wants(t.KeepAside)
 
 
-def put(aside: SetAside, folder: Path, number: int, size: int = 10) -> Path:
+def put(aside, folder, number, size=10):
     bundle = folder / f"{number}.tar.zst"
     bundle.write_bytes(bytes([number]) * size)
     assignment = structs.replace(JOB, job_id=f"job{number}", claim_id=f"claim{number}", name=f"n{number}")
@@ -109,13 +106,13 @@ def test_it_lies_in_a_dated_folder_and_the_oldest_goes_when_it_is_full(tmp_path)
 
 
 @pytest.fixture
-def bundle(tmp_path: Path) -> Path:
+def bundle(tmp_path):
     path = tmp_path / "b.tar.zst"
     path.write_bytes(b"finished" * 100)
     return path
 
 
-def by_hand(client: Any, bundle: Path, claim_id: str, job: dict[str, Any], **other: Any) -> Any:
+def by_hand(client, bundle, claim_id, job, **other):
     how = {"spec_hash": spec_hash(job), "artifact_id": file_sha256(bundle), **other}
     return client.deliver(job_id(job), bundle, claim_id=claim_id, **how)
 
@@ -123,7 +120,7 @@ def by_hand(client: Any, bundle: Path, claim_id: str, job: dict[str, Any], **oth
 ONE = a_job("one")
 
 
-def superseded(receiver: Receiver) -> Any:
+def superseded(receiver):
     """A claim whose job was requeued under it, and waits."""
     pi = receiver.client("pi")
     grant = claim(pi)
@@ -183,7 +180,7 @@ def test_what_does_not_wait_or_is_not_the_same_or_not_theirs_is_refused(tmp_path
         assert caught.value.problem_type == ProblemType.NO_ARTIFACT
 
 
-def asked_about(receiver: Receiver, bundle: Path) -> Callable[[], Future[Any]]:
+def asked_about(receiver, bundle):
     """Ask to deliver by hand what a superseded attempt trained; returns what brings it."""
     grant, service = superseded(receiver), receiver.service
     request = DeliverRequest(
@@ -269,7 +266,7 @@ def test_workers_and_the_doctor_name_it(tmp_path):
         grant = pi.claim(a_capability(), set_aside=[work])
         assert pi.workers()["workers"][0]["set_aside"] == ["one"]
 
-        def found() -> list[tuple[str, str]]:
+        def found():
             state = Deployment(tmp_path / "jobs.db", tmp_path / "models", tmp_path / "tls")
             report = examine(state, SystemClock())
             return [(one.level, one.sentence) for one in report.findings if one.check == "set_aside"]

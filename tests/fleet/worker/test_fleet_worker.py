@@ -12,12 +12,10 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from queue import Queue
 from types import SimpleNamespace
-from typing import Any
 
 import msgspec
 import pytest
@@ -34,7 +32,7 @@ from training.fleet.client.client import FleetClient, Refused, Unavailable
 from training.fleet.client.transport import Response, TransportError
 from training.fleet.process.ended import Ended
 from training.fleet.process.environment import trainer_environment
-from training.fleet.process.supervise import CommandSpec, SpawnFailedError
+from training.fleet.process.supervise import SpawnFailedError
 from training.fleet.process.usage import Used
 from training.fleet.scheduling.job import EndReason
 from training.fleet.wire.attempts import CompleteReply, CompleteRequest, FailRequest, HeartbeatRequest
@@ -51,7 +49,6 @@ from training.fleet.worker.attempt import (
 )
 from training.fleet.worker.daemon import TrainerWorker, main
 from training.fleet.worker.options import (
-    Options,
     _tls_dir,
     detect,
     gib,
@@ -84,7 +81,7 @@ JOB = a_grant(job_id="ab" * 32, claim_id="claim123456", name="gbt", spec={"model
 # ── the trainer's command ───────────────────────────────────────────────────────────────────
 
 
-def command(**spec: Any) -> list[str]:
+def command(**spec):
     whole = {"model": "gbt", "mode": "realistic"} | spec
     found = trainer_command(whole, INPUTS, out_dir=Path("/o"), reports_dir=Path("/r"))
     return [Path(part).as_posix() if part.startswith(os.sep) else part for part in found]
@@ -144,7 +141,7 @@ def test_negative_number_is_a_value():
 # ── the command line ────────────────────────────────────────────────────────────────────────
 
 
-def options(folder: Path, *flags: str) -> Options:
+def options(folder, *flags):
     return options_of(parser().parse_args(["--repo-root", str(folder), *flags]))
 
 
@@ -199,7 +196,7 @@ def test_durations_are_checked(value):
     assert caught.value.code == 2
 
 
-def closed(folder: Path, host_id: str | None = None) -> StateFolder:
+def closed(folder, host_id=None):
     """A state folder whose lock is given back: it can still be read and written."""
     disk = StateFolder(folder, host_id=host_id)
     disk.close()
@@ -319,7 +316,7 @@ def test_prune_keeps_the_newest_and_what_is_not_its_own(tmp_path):
     assert logs == list(range(6, KEPT_ATTEMPTS + 5))
 
 
-def _saved_states(root: Path, *numbers: int, granted_by: str | None = "d" * 32) -> None:
+def _saved_states(root, *numbers, granted_by="d" * 32):
     """One of 101 bytes and more for each number, which is also when it was written."""
     for number in numbers:
         folder = root / f"{number:064d}"
@@ -329,7 +326,7 @@ def _saved_states(root: Path, *numbers: int, granted_by: str | None = "d" * 32) 
             os.utime(path, (number, number))
 
 
-def _left(root: Path) -> list[int]:
+def _left(root):
     folders = [each for each in root.iterdir() if each.is_dir()]
     assert {each.stem for each in root.iterdir()} <= {each.name for each in folders}, "a note alone"
     return sorted(int(each.name) for each in folders)
@@ -339,7 +336,7 @@ def test_saved_states_of_jobs_that_never_come_back_do_not_stay_for_ever(tmp_path
     """An attempt that is over tidies up after the jobs that were completed elsewhere, too."""
     resume = tmp_path / "state" / "resume"
     _saved_states(resume, *range(saved_states.KEPT_MAX + 3))
-    nothing: Any = None
+    nothing = None
     places = WorkerFolders(tmp_path, nothing, tmp_path / "artifacts", tmp_path / "reports")
     own = f"{saved_states.KEPT_MAX + 2:064d}"
     mine = a_grant(job_id=own, claim_id="c" * 32, name="mine", attempt=1)
@@ -373,7 +370,7 @@ def test_what_is_in_hand_is_not_tidied_away(tmp_path):
     assert not folders.out.exists()
 
 
-def _devices(*free_gib: float) -> list[dict[str, Any]]:
+def _devices(*free_gib):
     return [{"name": "gpu", "vram_free_gib": gib} for gib in free_gib]
 
 
@@ -386,9 +383,9 @@ def test_a_trainer_beside_others_sees_the_gpu_that_it_is_booked_on_unless_the_pl
     receiver, runner = Receiver(), FakeRunner(None)
     worker = work(tmp_path, receiver, runner)
     worker._capability = lambda: {"cuda_devices": _devices(24.0, 24.0)}
-    asked: list[int] = []
+    asked = []
 
-    def claim(_: dict[str, Any]) -> Response:
+    def claim(_):
         asked.append(1)
         if len(asked) > slots:
             return NOTHING
@@ -407,9 +404,9 @@ def test_a_trainer_beside_others_sees_the_gpu_that_it_is_booked_on_unless_the_pl
 
 
 def test_a_job_whose_gpu_is_taken_before_it_starts_is_handed_back(tmp_path):
-    told: list[dict[str, Any]] = []
+    told = []
 
-    def fail(body: dict[str, Any]) -> Response:
+    def fail(body):
         told.append(body)
         worker.post(t.SignalReceived())
         return reply(job_id="j", status="pending")
@@ -425,7 +422,7 @@ def test_a_job_whose_gpu_is_taken_before_it_starts_is_handed_back(tmp_path):
     assert "GPU memory vanished before the start: 6.0 GiB wanted, 2.0 left" in told[0]["error"]
 
 
-def _stop_when(condition: Callable[[], bool], worker: TrainerWorker) -> None:
+def _stop_when(condition, worker):
     while not condition():
         threading.Event().wait(0.01)
     worker.post(t.SignalReceived())
@@ -451,7 +448,7 @@ def test_saved_states_of_jobs_that_were_over_elsewhere_go_while_there_is_no_work
     asked, told_by = [], ["e" * 32]
 
     class Told:
-        def request(self, _method: str, path: str, *_: Any, **_more: Any) -> Response:
+        def request(self, _method, path, *_, **_more):
             job_id = path.rpartition("/")[2]
             asked.append(job_id)
             shown = {HEADER_DATABASE.lower(): told_by[0]}
@@ -489,7 +486,7 @@ def test_the_plan_says_how_long_saved_states_of_waiting_jobs_stay(tmp_path, keep
     _saved_states(tmp_path / "r", 1, 9)
 
     class Told:
-        def request(self, *_: Any, **_more: Any) -> Response:
+        def request(self, *_, **_more):
             told = filled(JobDetail, job={"status": "pending"}, keep_state_s=keep_s)
             return Response(200, {HEADER_DATABASE.lower(): "d" * 32}, json.dumps(told).encode())
 
@@ -521,52 +518,50 @@ def test_the_doctor_names_what_grows_here_with_its_size_and_bound(tmp_path, caps
 # ── the loop, against a receiver made of a function ─────────────────────────────────────────
 
 
-def reply(**fields: Any) -> Response:
+def reply(**fields):
     return Response(200, SHOWN, json.dumps(fields).encode())
 
 
-def problem(status: int, problem_type: str) -> Response:
+def problem(status, problem_type):
     return Response(status, SHOWN, json.dumps({"type": problem_type, "detail": f"because {problem_type}"}).encode())
 
 
-def beat(_: dict[str, Any]) -> Response:
+def beat(_):
     return reply(action="continue", lease_s=600.0, log_next=0)
 
 
 class Receiver:
     """Answers requests by a script: ``routes`` maps the last part of a path to what it does, if not to accept."""
 
-    def __init__(self, **routes: Callable[[dict[str, Any]], Response]) -> None:
+    def __init__(self, **routes):
         self.routes = {
             "heartbeat": beat,
             "upload": lambda _: reply(artifact_id="x", job_id="j", size=1),
             "complete": lambda _: reply(job_id="j", status="completed", artifact_id="x", attempt=1),
             "fail": lambda _: reply(job_id="j", status="pending"),
         } | routes
-        self.seen: list[tuple[str, dict[str, Any]]] = []
+        self.seen = []
 
-    def request(
-        self, method: str, path: str, headers: Mapping[str, str], body: Any, timeout_s: float, sink: Any = None
-    ) -> Response:
+    def request(self, method, path, headers, body, timeout_s, sink=None):
         if method == "HEAD":
             return Response(200, {**SHOWN, "upload-offset": "0"})
         name = "upload" if method == "PUT" else path.rpartition("/")[2]
         if method == "PUT":
             while body.read(65536):
                 pass
-            document: dict[str, Any] = dict(headers)
+            document = dict(headers)
         else:
             document = json.loads(body)
         self.seen.append((name, document))
         return self.routes[name](document)
 
-    def bodies(self, name: str) -> list[dict[str, Any]]:
+    def bodies(self, name):
         return [body for seen, body in self.seen if seen == name]
 
 
 OWN = {"command": ["python", "own.py"], "outputs": ["w"]}
-SPEC: dict[str, Any] = {"model": "own", "mode": "oracle", "trainer": OWN}
-GRANT: dict[str, Any] = {
+SPEC = {"model": "own", "mode": "oracle", "trainer": OWN}
+GRANT = {
     "job_id": "ab" * 32,
     "name": "own",
     "claim_id": "c" * 32,
@@ -581,26 +576,26 @@ class FakeProcess:
 
     pid = 1
 
-    def __init__(self, ended: Ended | None) -> None:
+    def __init__(self, ended):
         self.ended = ended
         self.over = threading.Event()
         if ended is not None:
             self.over.set()
-        self.orders: list[str] = []
+        self.orders = []
 
-    def __getattr__(self, order: str) -> Callable[[], None]:  # kill, pause, resume
+    def __getattr__(self, order):  # kill, pause, resume
         return lambda: self.orders.append(order)
 
-    def wait(self, timeout_s: float | None = None) -> Ended | None:
+    def wait(self, timeout_s=None):
         self.over.wait(timeout_s)
         return self.ended
 
-    def terminate(self) -> None:
+    def terminate(self):
         self.orders.append("terminate")
         self.ended = Ended(code=75)
         self.over.set()
 
-    def stop(self, grace_s: float) -> Ended:
+    def stop(self, grace_s):
         self.terminate()
         assert self.ended is not None
         return self.ended
@@ -610,14 +605,12 @@ class FakeRunner:
     """Starts trainers that leave the file ``w`` and end with ``code``; None: they run until stopped. ``does`` is what
     else they do."""
 
-    def __init__(
-        self, code: int | None = 0, output: bytes = b"", does: Callable[[CommandSpec], object] = lambda _: None
-    ) -> None:
+    def __init__(self, code=0, output=b"", does=lambda _: None):
         self.code, self.output, self.does = code, output, does
-        self.specs: list[CommandSpec] = []
-        self.processes: list[FakeProcess] = []
+        self.specs = []
+        self.processes = []
 
-    def start(self, spec: CommandSpec) -> FakeProcess:
+    def start(self, spec):
         self.specs.append(spec)
         spec.output.write_bytes(self.output)
         out = Path(spec.argv[spec.argv.index("--out-dir") + 1])
@@ -627,14 +620,14 @@ class FakeRunner:
         self.processes.append(FakeProcess(ended))
         return self.processes[-1]
 
-    def close(self) -> None:
+    def close(self):
         pass
 
 
-def work(folder: Path, receiver: Receiver, runner: FakeRunner, **more: Any) -> TrainerWorker:
+def work(folder, receiver, runner, **more):
     """A worker of ``receiver``; its script must post a signal at the end."""
 
-    def client(timeout_s: float) -> FleetClient:
+    def client(timeout_s):
         return FleetClient("http://receiver", "h", transport=receiver, timeout_s=timeout_s)
 
     found = options(folder, "--host-id", "h", "--poll-s", "0.01", "--heartbeat-s", "0.05")
@@ -644,11 +637,11 @@ def work(folder: Path, receiver: Receiver, runner: FakeRunner, **more: Any) -> T
 NOTHING = reply(job_id=None, reason="nothing")
 
 
-def once(first: Response, then: Callable[[], None], later: Response = NOTHING) -> Callable[[dict[str, Any]], Response]:
+def once(first, then, later=NOTHING):
     """``first`` to the first request, ``later`` to the others; and then something happens."""
     asked = []
 
-    def claim(_: dict[str, Any]) -> Response:
+    def claim(_):
         asked.append(1)
         if len(asked) == 1:
             return first
@@ -658,16 +651,16 @@ def once(first: Response, then: Callable[[], None], later: Response = NOTHING) -
     return claim
 
 
-def train_one(worker: TrainerWorker, receiver: Receiver, **change: Any) -> None:
+def train_one(worker, receiver, **change):
     """Let the worker train one job, and end."""
     receiver.routes["claim"] = once(reply(**GRANT | change), lambda: worker.post(t.SignalReceived()))
     assert worker.run() == 0
 
 
-def last(worker: TrainerWorker, answer: Response) -> Callable[[dict[str, Any]], Response]:
+def last(worker, answer):
     """``answer``, and the worker is told to end."""
 
-    def respond(_: dict[str, Any]) -> Response:
+    def respond(_):
         worker.post(t.SignalReceived())
         return answer
 
@@ -751,19 +744,19 @@ def test_odd_answer_to_a_heartbeat_does_no_harm(tmp_path, odd):
 class Looked(FakeProcess):
     """A trainer that ends after so many looks at it."""
 
-    def __init__(self, looks: int) -> None:
+    def __init__(self, looks):
         super().__init__(None)
         self.looks = looks
 
-    def wait(self, timeout_s: float | None = None) -> Ended | None:
+    def wait(self, timeout_s=None):
         self.looks -= 1
         return None if self.looks >= 0 else Ended(code=0)
 
-    def used(self) -> Used:
+    def used(self):
         return Used(7.0, 2**30)
 
 
-def an_attempt(folder: Path, process: FakeProcess, said: list[t.Event]) -> TrainerAttempt:
+def an_attempt(folder, process, said):
     runner = SimpleNamespace(start=lambda _: process)
     inputs = TrainerInputs(folder, folder, folder, folder)
     places = WorkerFolders(folder, inputs, folder, folder / "reports")
@@ -783,7 +776,7 @@ def test_a_running_trainer_is_looked_at(tmp_path, monkeypatch, free, harm):
     at_once = SimpleNamespace(Thread=lambda target, **_: SimpleNamespace(start=target, is_alive=lambda: False))
     monkeypatch.setattr("training.fleet.worker.attempt.threading", at_once)
     monkeypatch.setattr("training.fleet.worker.attempt.free_bytes", lambda _: free)
-    said: list[t.Event] = []
+    said = []
     attempt = an_attempt(tmp_path, FakeProcess(None), said)
     every = int(MEASURE_S / LOOK_S)
     early = sum(measured_at(look, every) for look in range(1, every))
@@ -801,7 +794,7 @@ def test_a_running_trainer_is_looked_at(tmp_path, monkeypatch, free, harm):
 
 
 def test_the_end_of_a_trainer_is_seen_while_a_driver_does_not_answer(tmp_path):
-    said: list[t.Event] = []
+    said = []
     answers = threading.Event()
     process = Looked(9)
     process.used = lambda: Used(float(answers.wait()))  # type: ignore[method-assign]
@@ -811,7 +804,7 @@ def test_the_end_of_a_trainer_is_seen_while_a_driver_does_not_answer(tmp_path):
 
 
 def test_a_trainer_is_paused_and_resumed(tmp_path):
-    said: list[t.Event] = []
+    said = []
     process = FakeProcess(None)
     attempt = an_attempt(tmp_path, process, said)
     for order in (attempt.pause, attempt.resume, attempt.stop, attempt.kill):
@@ -839,10 +832,10 @@ def test_a_trainer_is_paused_and_resumed(tmp_path):
     ids=["aborted before it began", "refused", "busy"],
 )
 def test_a_call_ends_in_one_event(error, answer):
-    said: Queue[t.Event] = Queue()
-    asked: list[object] = []
+    said = Queue()
+    asked = []
 
-    def about(database: object) -> None:
+    def about(database):
         asked.append(database)
         if error is not None:
             raise error
@@ -868,21 +861,21 @@ def test_a_result_that_is_only_stored_is_no_receipt(status, kind):
 
 def test_no_job_waits_for_the_requests_of_another():
     """A claim that the receiver keeps waiting, while a report is sent and answered."""
-    said: Queue[t.Event] = Queue()
+    said = Queue()
     answer = threading.Event()
 
     class Client:
-        def ask(self, *_: object, **fields: Any) -> Any:
+        def ask(self, *_, **fields):
             asked.append((fields["slot"], fields["delivering"]))
             answer.wait()
             raise Unavailable(503, ProblemType.SLOW_DOWN, "wait", {})
 
-        def about(self, *_: object) -> Any:
+        def about(self, *_):
             raise Unavailable(503, ProblemType.SLOW_DOWN, "wait", {})
 
-    asked: list[tuple[int, tuple[str, ...]]] = []
-    client: Any = Client()
-    tidied: Queue[object] = Queue()
+    asked = []
+    client = Client()
+    tidied = Queue()
     asker = Asker("i", "s", dict, dict, housekeeping=tidied.put)
     calls = Calls(client, client, asker, lambda *_: (0, ()), said.put)
     calls.send(t.SendClaim(call=1, request_id="r", wait_s=30.0, slot=3, delivering=("c",)))
@@ -897,13 +890,13 @@ def test_no_job_waits_for_the_requests_of_another():
 
 
 def test_a_worker_passes_a_pause_on_and_begins_though_its_disk_does_not(tmp_path, monkeypatch, caplog):
-    def refused(*_: object) -> None:
+    def refused(*_):
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(Outbox, "recover", refused)
     monkeypatch.setattr("training.fleet.worker.datasets.DatasetCache.hold", refused)
     worker = work(tmp_path, Receiver(), FakeRunner())
-    orders: list[str] = []
+    orders = []
     worker._actions._attempts["c"] = SimpleNamespace(  # type: ignore[assignment]
         pause=lambda: orders.append("pause"), resume=lambda: orders.append("resume")
     )
@@ -921,10 +914,10 @@ def test_a_worker_passes_a_pause_on_and_begins_though_its_disk_does_not(tmp_path
 
 def test_trainers_that_cannot_tell_their_flags_are_left_out(monkeypatch):
     class Describer:
-        def __init__(self) -> None:
+        def __init__(self):
             self.asked = 0
 
-        def __call__(self, _: object) -> Any:
+        def __call__(self, _):
             self.asked += 1
             if self.asked > 1:
                 raise describe.DescribeError("it does not start")
@@ -957,9 +950,9 @@ def test_a_size_that_cannot_be_meant_is_refused(text):
 def test_receiver_that_is_not_there_is_asked_again(tmp_path):
     receiver = Receiver()
     worker = work(tmp_path, receiver, FakeRunner(), chance=lambda: 0.0)
-    asked: list[str] = []
+    asked = []
 
-    def claim(body: dict[str, Any]) -> Response:
+    def claim(body):
         asked.append(body["request_id"])
         if len(asked) == 3:
             worker.post(t.SignalReceived())
@@ -974,11 +967,11 @@ def test_receiver_that_is_not_there_is_asked_again(tmp_path):
 class NoRunner(FakeRunner):
     """Cannot start anything, for the reason it is given."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error):
         super().__init__()
         self.error = error
 
-    def start(self, spec: CommandSpec) -> FakeProcess:
+    def start(self, spec):
         raise self.error
 
 
@@ -1018,7 +1011,7 @@ def test_signal_while_a_job_runs_hands_it_back(tmp_path):
     runner = FakeRunner(code=None)
     worker = work(tmp_path, receiver, runner)
 
-    def first_beat(body: dict[str, Any]) -> Response:
+    def first_beat(body):
         worker.post(t.SignalReceived())
         return beat(body)
 
@@ -1058,7 +1051,7 @@ def test_disk_that_refuses_the_state_does_not_end_the_worker(tmp_path, monkeypat
     worker = work(tmp_path, receiver, FakeRunner())
     receiver.routes["claim"] = last(worker, NOTHING)
 
-    def full(*_: Any, **__: Any) -> None:
+    def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("training.fleet.worker.state_folder.write_whole", full)
@@ -1069,7 +1062,7 @@ def test_disk_that_refuses_the_state_does_not_end_the_worker(tmp_path, monkeypat
 @pytest.mark.skipif(sys.platform == "win32", reason="folders of POSIX")
 @pytest.mark.parametrize("code", [0, 75])
 def test_folders_thousands_deep_end_neither_a_worker_nor_its_next_start(tmp_path, dig, caplog, code):
-    def digs(spec: CommandSpec) -> None:
+    def digs(spec):
         dig(Path(spec.argv[spec.argv.index("--out-dir") + 1]))
         if not (Path(spec.env["CIS490_STATE_DIR"]) / "deep").exists():
             dig(Path(spec.env["CIS490_STATE_DIR"]))
@@ -1089,9 +1082,9 @@ def test_temporary_files_of_an_attempt_go_with_it_or_with_the_next_start(tmp_pat
     monkeypatch.setenv("TMPDIR", str(folder))
     monkeypatch.setattr(tempfile, "tempdir", None)
     (folder / "of-another").mkdir()
-    given: list[Any] = []
+    given = []
 
-    def scribbles(spec: CommandSpec) -> None:
+    def scribbles(spec):
         (own,) = {spec.env[name] for name in VARIABLES}
         given.append(own)
         Path(own, "scratch").touch()
@@ -1140,7 +1133,7 @@ def test_shared_memory_that_a_trainer_left_goes_and_no_other(tmp_path, monkeypat
 
 
 def test_an_action_that_fails_ends_no_worker(tmp_path, monkeypatch, caplog):
-    def nested(*_: Any, **__: Any) -> None:
+    def nested(*_, **__):
         raise RecursionError("maximum recursion depth exceeded")
 
     for method in ("discard", "found"):
@@ -1156,13 +1149,13 @@ def test_an_action_that_fails_ends_no_worker(tmp_path, monkeypatch, caplog):
 def test_a_thread_that_cannot_be_started_is_an_event(tmp_path, monkeypatch):
     """As where a trainer has started as many processes as the account may have."""
 
-    def none_left(**_: Any) -> None:
+    def none_left(**_):
         raise RuntimeError("can't start new thread")
 
     for module in ("attempt", "requests"):
         monkeypatch.setattr(f"training.fleet.worker.{module}.threading", SimpleNamespace(Thread=none_left))
-    said: list[t.Event] = []
-    client: Any = None
+    said = []
+    client = None
     Calls(client, client, {}, lambda *_: (0, ()), said.append).send(  # type: ignore[arg-type]
         t.SendFail(call=7, assignment=JOB, message=FailRequest(error="e"))
     )
@@ -1173,9 +1166,9 @@ def test_a_thread_that_cannot_be_started_is_an_event(tmp_path, monkeypatch):
 
 
 def test_what_fails_in_housekeeping_costs_no_answer():
-    said: list[t.Event] = []
+    said = []
     asker = Asker("i", "s", dict, dict, housekeeping=lambda _: 1 / 0)
-    client: Any = SimpleNamespace(ask=lambda *_, **__: None)
+    client = SimpleNamespace(ask=lambda *_, **__: None)
     calls = Calls(client, client, asker, lambda *_: (0, ()), said.append)
     calls._send(t.SendClaim(call=1, request_id="r", wait_s=0.0))
     assert [type(each) for each in said] == [t.ClaimAnswered]
@@ -1185,20 +1178,20 @@ def test_having_slept_is_noticed(tmp_path):
     class Clock:
         """The machine sleeps for an hour at the third look."""
 
-        def __init__(self) -> None:
+        def __init__(self):
             self.looks = 0
 
-        def now(self) -> float:
+        def now(self):
             return 0.0
 
-        def awake(self) -> float:
+        def awake(self):
             return 100.0
 
-        def monotonic(self) -> float:
+        def monotonic(self):
             self.looks += 1
             return 100.0 + 0.1 * self.looks if self.looks < 20 else 3700.0
 
-    beats: list[int] = []
+    beats = []
     receiver = Receiver(claim=lambda _: reply(**GRANT))
     found = options(tmp_path, "--host-id", "h")  # a heartbeat every 30 s
     worker = TrainerWorker(
@@ -1209,7 +1202,7 @@ def test_having_slept_is_noticed(tmp_path):
         clock=Clock(),
     )
 
-    def on_beat(body: dict[str, Any]) -> Response:
+    def on_beat(body):
         beats.append(body["seq"])
         if len(beats) == 1:
             for _ in range(20):
@@ -1281,7 +1274,7 @@ def test_a_new_identity_takes_nothing_of_the_old_one_along(tmp_path):
 
 @pytest.mark.parametrize("flag", ["--artifacts-dir", "--reports-dir", "--cache-dir"])
 def test_second_worker_in_a_folder_in_use_is_refused(tmp_path, flag):
-    def worker(name: str) -> TrainerWorker:
+    def worker(name):
         own = {
             each: str(tmp_path / each / name)
             for each in ("--artifacts-dir", "--reports-dir", "--cache-dir", "--state-dir")
@@ -1305,7 +1298,7 @@ def test_second_worker_in_a_folder_in_use_is_refused(tmp_path, flag):
 
 
 def test_gpus_of_a_worker_are_those_of_its_probe_and_its_trainers():
-    environment: dict[str, str] = {"CUDA_VISIBLE_DEVICES": "0"}
+    environment = {"CUDA_VISIBLE_DEVICES": "0"}
     show_devices(parser().parse_args([]).cuda_devices, environment)
     assert environment == {"CUDA_VISIBLE_DEVICES": "0"}
     show_devices(parser().parse_args(["--cuda-devices", "1"]).cuda_devices, environment)

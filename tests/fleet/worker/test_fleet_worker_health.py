@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-
 from fakes import FakeClock
 from places import ROOT
 
@@ -16,18 +13,18 @@ from training.fleet.worker.trainer_command import TrainerInputs
 
 
 class FakeDescriber:
-    def __init__(self) -> None:
+    def __init__(self):
         self.asked = 0
         self.broken = False
 
-    def __call__(self, command: Sequence[str]) -> Description:
+    def __call__(self, command):
         self.asked += 1
         if self.broken:
             raise DescribeError("`python -m training.trainer.run` ended with exit code 1: no torch")
         return Description(command[2], {}, {})
 
 
-def a_self_test(folder: Path, *, root: Path = ROOT) -> tuple[SelfTest, FakeDescriber, FakeClock]:
+def a_self_test(folder, *, root=ROOT):
     python = folder / "python"
     python.write_text("an interpreter")
     inputs = TrainerInputs(python, folder / "v", folder / "s", folder / "t")

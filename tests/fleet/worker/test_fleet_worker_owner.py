@@ -12,7 +12,6 @@ import sys
 import threading
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import psutil
 import pytest
@@ -105,7 +104,7 @@ def test_what_the_system_does_not_tell_is_no_reason_and_words_stay(seen):
     assert look(Owner(), ASKED, Sight(), now).reason is None
 
 
-def _told_of(sight: Sight) -> set[str]:
+def _told_of(sight):
     names = {"minute": "hours", "on_battery": "battery", "idle_s": "used"}
     return {names.get(key, key) for key in Sight.__slots__ if getattr(sight, key) is not None}
 
@@ -129,13 +128,13 @@ ONE, TWO = a_job(1), a_job(2)
 BOTH = {ONE.claim_id, TWO.claim_id}
 
 
-def owned(worker: Worker, **terms: Any) -> Worker:
+def owned(worker, **terms):
     """Give it an owner's conditions."""
     worker.slots = structs.replace(worker.slots, terms=structs.replace(ASKED, **terms))
     return worker
 
 
-def claims(found: list[Any]) -> set[str]:
+def claims(found):
     return {each.claim_id for each in found}
 
 
@@ -291,9 +290,9 @@ def test_a_person_is_away_for_as_long_as_the_session_that_was_used_last_is_idle(
 
 @pytest.mark.skipif(sys.platform == "win32", reason="logind is Linux's")
 def test_without_logind_nobody_says_whether_somebody_is_there():
-    asked: list[list[str]] = []
+    asked = []
 
-    def silent(command: Any) -> str | None:
+    def silent(command):
         asked.append(list(command))
         return None if len(asked) != 2 else "  1 1000 ada seat0\n"
 
@@ -348,24 +347,24 @@ def test_a_sensor_that_does_not_answer_is_none(monkeypatch, sensor, look):
 
 
 class FakeLock:
-    def __init__(self, why: str | None = None) -> None:
+    def __init__(self, why=None):
         self.why, self.held = why, True
 
-    def refused(self) -> str | None:
+    def refused(self):
         return self.why
 
-    def release(self) -> None:
+    def release(self):
         self.held = False
 
 
 def test_a_lock_is_held_once_and_released_and_a_refusal_is_told(caplog):
-    locks: list[FakeLock] = []
+    locks = []
 
-    def take() -> FakeLock:
+    def take():
         locks.append(FakeLock())
         return locks[-1]
 
-    seen: list[t.Event] = []
+    seen = []
     observer = SimpleNamespace(look=lambda **_: Sight(minute=0))
     lookout = Lookout(observer, Inhibitor(take), HostTerms, lambda: True, seen.append)
     lookout.look()
@@ -386,7 +385,7 @@ def test_a_lock_is_held_once_and_released_and_a_refusal_is_told(caplog):
     lookout.look()
     assert not locks[-1].held
 
-    def cannot() -> FakeLock:
+    def cannot():
         raise OSError(None, "there is no systemd-inhibit here")
 
     assert Inhibitor(cannot).hold() == "there is no systemd-inhibit here"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from typing import Any, TypeVar
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,13 +23,11 @@ from training.fleet.worker.state.slots import PENDING_SHARE, Slots, step
 from training.fleet.worker.state.state import Phase
 from training.fleet.worker.state.trainer import COMPANY_S, FIRST_BEAT_S
 
-A = TypeVar("A")
-
 DONE = Ended(code=0)
 SHORT_OF_MEMORY = Ended(signal=9, oom_kills=1)
 
 
-def a_job(number: int, attempt: int = 1) -> t.Assignment:
+def a_job(number, attempt=1):
     name = f"job-{number}"
     return a_grant(job_id=name, claim_id=f"claim-{number}-{attempt}", name=name, attempt=attempt)
 
@@ -38,48 +35,48 @@ def a_job(number: int, attempt: int = 1) -> t.Assignment:
 class Worker:
     """Drives all machines and remembers what they wanted."""
 
-    def __init__(self, allowed: int = 2, **choices: Any) -> None:
+    def __init__(self, allowed=2, **choices):
         self.settings = replace(t.WorkerSettings(), **choices)
         self.slots = Slots.of("0000000001-s")
         self.allowed = allowed
         self.now = 1000.0
-        self.actions: list[t.WorkerAction] = []
-        self.saved: dict[int, t.Saved] = {}
+        self.actions = []
+        self.saved = {}
 
-    def take(self, event: t.Event, after_s: float = 0.0) -> Worker:
+    def take(self, event, after_s=0.0):
         self.now += after_s
         self.slots, actions = step(self.slots, event, self.now, self.settings, lambda: 1.0)
         self.actions = list(actions)
         self.saved.update({each.slot: each.saved for each in self.all(t.Persist)})
         return self
 
-    def all(self, kind: type[A]) -> list[A]:
+    def all(self, kind):
         return [action for action in self.actions if isinstance(action, kind)]
 
-    def one(self, kind: type[A]) -> A:
+    def one(self, kind):
         found = self.all(kind)
         assert len(found) == 1, f"{len(found)} of {kind.__name__} among {self.actions}"
         return found[0]
 
-    def grant(self, job: t.Assignment) -> Worker:
+    def grant(self, job):
         """Answer the claim that was just sent."""
         claim = self.one(t.SendClaim)
         return self.take(claim_answered(call=claim.call, assignment=job, slots=self.allowed))
 
-    def spawned(self, job: t.Assignment) -> Worker:
+    def spawned(self, job):
         """Start a trainer, and let the time pass until its first heartbeat."""
         begun = self.take(t.Spawned(claim_id=job.claim_id)).actions
         self.take(t.Tick(), FIRST_BEAT_S)
         self.actions = [*begun, *self.actions]
         return self
 
-    def ended(self, job: t.Assignment, ended: Ended = DONE, after_s: float = 0.0) -> Worker:
+    def ended(self, job, ended=DONE, after_s=0.0):
         return self.take(t.TrainerEnded(claim_id=job.claim_id, ended=ended), after_s)
 
-    def packed(self, job: t.Assignment) -> Worker:
+    def packed(self, job):
         return self.take(t.Packed(claim_id=job.claim_id, path="/b", sha256="ab", size=1))
 
-    def training(self, *jobs: t.Assignment) -> Worker:
+    def training(self, *jobs):
         """Take these on, one after the other; the next claim is out unless the worker is full."""
         self.take(t.Begin())
         for job in jobs:
@@ -89,23 +86,23 @@ class Worker:
             self.actions += claim
         return self
 
-    def beat_answered(self, slot: int = 0, **answer: Any) -> Worker:
+    def beat_answered(self, slot=0, **answer):
         call = self.slots.works[slot].beat_call
         assert call is not None
         return self.take(beat_answered(call=call, **answer))
 
-    def failed(self) -> Worker:
+    def failed(self):
         """Answer the report that was just sent."""
         return self.take(t.FailTaken(call=self.one(t.SendFail).call, status="pending"))
 
-    def asks(self) -> bool:
+    def asks(self):
         return bool(self.all(t.SendClaim))
 
     @property
-    def asked(self) -> t.SendClaim:
+    def asked(self):
         return self.one(t.SendClaim)
 
-    def phase(self, job: t.Assignment) -> Phase:
+    def phase(self, job):
         slot = self.slots.holder(job.claim_id)
         assert slot is not None
         return self.slots.machines[slot].phase
@@ -328,7 +325,7 @@ def test_a_claim_tells_what_each_trainer_holds():
 # ── a restart ───────────────────────────────────────────────────────────────────────────────
 
 
-def delivery(job: t.Assignment) -> t.Delivery:
+def delivery(job):
     return t.Delivery(assignment=job, path="/b", sha256="ab", size=1)
 
 
@@ -455,7 +452,7 @@ PROBLEMS = (
 )
 
 
-def something(worker: Worker, rng: random.Random, numbers: list[int]) -> t.Event:
+def something(worker, rng, numbers):
     """Draw what may happen next to any of the machines, in or out of turn."""
     slots = worker.slots
     waits = [(one.call, one.phase) for one in slots.machines.values() if one.call is not None]
@@ -472,7 +469,7 @@ def something(worker: Worker, rng: random.Random, numbers: list[int]) -> t.Event
         allowed = rng.choice([None, None, 1, 2, 3])
         numbers.append(rng.choice([*numbers, len(numbers)]) if rng.random() < 0.2 else len(numbers))
         job = a_job(numbers[-1], attempt=len(numbers))
-        answers: dict[Phase, list[t.Event]] = {
+        answers = {
             Phase.ASKING: [claim_answered(call=call, assignment=rng.choice([job, job, None]), slots=allowed)],
             Phase.UPLOADING: [t.Uploaded(call=call, artifact_id="ab"), t.DeliveryBroken(call=call, detail="x")],
             Phase.COMPLETING: [t.Completed(call=call)],
@@ -497,11 +494,11 @@ def something(worker: Worker, rng: random.Random, numbers: list[int]) -> t.Event
 class Invariants:
     """What must hold after every step."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker):
         self.worker = worker
-        self.alive: dict[str, t.Assignment] = {}  # claim → its trainer that was started and not heard to end
+        self.alive = {}  # claim → its trainer that was started and not heard to end
 
-    def look(self, event: t.Event, before: Slots) -> None:
+    def look(self, event, before):
         worker, slots = self.worker, self.worker.slots
         if isinstance(event, t.TrainerEnded | t.SpawnFailed):
             self.alive.pop(event.claim_id, None)
@@ -533,7 +530,7 @@ class Invariants:
         else:
             assert before.gone or len(worker.all(t.EndProcess)) == 1
 
-    def claimed(self, claim: t.SendClaim, before: Slots, event: t.Event) -> None:
+    def claimed(self, claim, before, event):
         slots = self.worker.slots
         assert self.worker.saved[claim.slot].request_id == claim.request_id, "sent before it was on the disk"
         assert slots.machines[claim.slot].work is None, "granted twice in one slot"
@@ -545,7 +542,7 @@ class Invariants:
             assert len(training) < slots.allowed
             assert len(slots.works) < (1 + PENDING_SHARE) * slots.allowed
 
-    def only_its_own(self, event: t.Event, before: Slots) -> None:
+    def only_its_own(self, event, before):
         """What a trainer said, or left, is noted where its claim is."""
         for slot, work in before.works.items():
             now = self.worker.slots.works.get(slot)
@@ -559,7 +556,7 @@ def test_invariants(seed):
     rng = random.Random(seed)
     worker = Worker(on_silence=rng.choice(list(t.OnSilence)))
     invariants = Invariants(worker)
-    numbers: list[int] = []
+    numbers = []
     worker.take(t.Begin())
     for _ in range(120):
         event, before = something(worker, rng, numbers), worker.slots

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, TypeVar
 
 import pytest
 from hypothesis import given, settings
@@ -16,17 +15,15 @@ from wire_builders import a_grant, beat_answered, claim_answered
 from training.fleet.process.ended import Ended
 from training.fleet.process.usage import Used
 from training.fleet.scheduling.job import EndReason
-from training.fleet.wire.attempts import FailRequest, Usage
+from training.fleet.wire.attempts import Usage
 from training.fleet.wire.constants import Action as Order
 from training.fleet.wire.constants import ProblemType
 from training.fleet.worker.actions import Actions
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state import no_answer
 from training.fleet.worker.state.exit_code import Failure
-from training.fleet.worker.state.step import Phase, State, Work, step
+from training.fleet.worker.state.step import Phase, State, step
 from training.fleet.worker.state.trainer import FIRST_BEAT_S, measure_s
-
-A = TypeVar("A")
 
 JOB = a_grant(job_id="job", claim_id="claim", name="gbt", spec={"model": "gbt", "mode": "oracle"})
 DONE = Ended(code=0)
@@ -35,135 +32,135 @@ DONE = Ended(code=0)
 class Worker:
     """Drives the machine and remembers what it wanted."""
 
-    def __init__(self, chance: float = 1.0, **choices: Any) -> None:
+    def __init__(self, chance=1.0, **choices):
         self.settings = replace(t.WorkerSettings(), **choices)
         self.state = State(session_id="s")
         self.now = 1000.0
         self.chance = chance
-        self.actions: list[t.WorkerAction] = []
+        self.actions = []
 
-    def take(self, event: t.Event, after_s: float = 0.0) -> list[t.WorkerAction]:
+    def take(self, event, after_s=0.0):
         self.now += after_s
         self.state, actions = step(self.state, event, self.now, self.settings, lambda: self.chance)
         self.actions = list(actions)
         return self.actions
 
-    def wanted(self, kind: type[A]) -> A:
+    def wanted(self, kind):
         found = [action for action in self.actions if isinstance(action, kind)]
         assert found, f"no {kind.__name__} among {self.actions}"
         return found[-1]
 
-    def wants(self, kind: type[Any]) -> bool:
+    def wants(self, kind):
         return any(isinstance(action, kind) for action in self.actions)
 
     @property
-    def phase(self) -> Phase:
+    def phase(self):
         return self.state.phase
 
     @property
-    def wake_at(self) -> float | None:
+    def wake_at(self):
         return self.wanted(t.WakeAt).at
 
-    def wake(self) -> list[t.WorkerAction]:
+    def wake(self):
         """Let the time pass that it asked for."""
         at = self.wake_at
         assert at is not None
         return self.take(t.Tick(), at - self.now)
 
     # shortcuts to a phase
-    def asking(self) -> Worker:
+    def asking(self):
         self.take(t.Begin())
         return self
 
-    def starting(self, lease_s: float = 600.0, job: t.Assignment = JOB) -> Worker:
+    def starting(self, lease_s=600.0, job=JOB):
         self.asking().given(job, lease_s=lease_s)
         return self
 
-    def running(self, lease_s: float = 600.0) -> Worker:
+    def running(self, lease_s=600.0):
         self.starting(lease_s)
         self.take(t.Spawned(claim_id="claim"))
         self.take(t.Tick(), FIRST_BEAT_S)
         self.answer_beat()
         return self
 
-    def answer_beat(self, **answer: Any) -> list[t.WorkerAction]:
+    def answer_beat(self, **answer):
         return self.take(beat_answered(call=self.work.beat_call or 0, **answer))
 
-    def refuse_beat(self, problem_type: ProblemType) -> list[t.WorkerAction]:
+    def refuse_beat(self, problem_type):
         return self.take(t.CallRefused(call=self.work.beat_call or 0, problem_type=problem_type, detail="no"))
 
-    def ended(self, code: int = 0) -> Worker:
+    def ended(self, code=0):
         self.take(t.TrainerEnded(claim_id="claim", ended=Ended(code=code)))
         return self
 
-    def killed(self) -> Worker:
+    def killed(self):
         self.take(t.TrainerEnded(claim_id="claim", ended=Ended(signal=9)))
         return self
 
-    def packed(self) -> Worker:
+    def packed(self):
         self.take(t.Packed(claim_id="claim", path="/b", sha256="ab", size=3, record={"x": 1}))
         return self
 
-    def stored(self) -> Worker:
+    def stored(self):
         self.take(t.Uploaded(call=self.call, artifact_id="ab"))
         return self
 
-    def delivered(self) -> Worker:
+    def delivered(self):
         self.take(t.Completed(call=self.call))
         return self
 
-    def uploading(self) -> Worker:
+    def uploading(self):
         return self.running().ended().packed()
 
-    def completing(self) -> Worker:
+    def completing(self):
         return self.uploading().stored()
 
-    def failing(self) -> Worker:
+    def failing(self):
         return self.running().ended(1)
 
-    def printed(self, *lines: str) -> None:
+    def printed(self, *lines):
         self.take(t.Printed(claim_id="claim", lines=lines))
 
     # answers to the request in flight
-    def refused(self, problem_type: str, detail: str = "no") -> None:
+    def refused(self, problem_type, detail="no"):
         self.take(t.CallRefused(call=self.call, problem_type=problem_type, detail=detail))
 
-    def unanswered(self, **more: Any) -> None:
+    def unanswered(self, **more):
         self.take(t.NotAnswered(call=self.call, detail="down", **more))
 
-    def beat_unanswered(self, **more: Any) -> None:
+    def beat_unanswered(self, **more):
         self.take(t.NotAnswered(call=self.beat.call, detail="down", **more))
 
-    def given(self, assignment: t.Assignment | None = None, after_s: float = 0.0, **more: Any) -> None:
+    def given(self, assignment=None, after_s=0.0, **more):
         self.take(claim_answered(call=self.call, assignment=assignment, **more), after_s)
 
-    def failed(self, status: str = "pending", log_next: int = 0) -> None:
+    def failed(self, status="pending", log_next=0):
         self.take(t.FailTaken(call=self.call, status=status, log_next=log_next))
 
     @property
-    def call(self) -> int:
+    def call(self):
         assert self.state.call is not None
         return self.state.call
 
     @property
-    def work(self) -> Work:
+    def work(self):
         assert self.state.work is not None
         return self.state.work
 
     @property
-    def beat(self) -> t.SendHeartbeat:
+    def beat(self):
         return self.wanted(t.SendHeartbeat)
 
     @property
-    def claim(self) -> t.SendClaim:
+    def claim(self):
         return self.wanted(t.SendClaim)
 
     @property
-    def report(self) -> FailRequest:
+    def report(self):
         return self.wanted(t.SendFail).message
 
     @property
-    def output(self) -> t.SendOutput:
+    def output(self):
         return self.wanted(t.SendOutput)
 
 
@@ -731,7 +728,7 @@ def test_idle_worker_leaves_at_once_and_a_starting_one_stops_what_it_started():
 FAILED = Ended(code=70)
 
 
-def begun(saved: t.Saved, found: t.Remains | None = None, *backlog: t.Backlog) -> Worker:
+def begun(saved, found=None, *backlog):
     worker = Worker()
     worker.state = State(session_id="0000000003-abcd")
     worker.take(t.Begin(saved, found or t.Remains(), backlog))
@@ -811,9 +808,9 @@ OLD = t.Backlog(a_grant("j", "old", name="old"), 450)
 
 def test_output_of_the_job_in_hand_is_no_backlog():
     own = t.Backlog(JOB, 3)
-    outbox: Any = SimpleNamespace(recover=lambda: [OLD, own])
-    attempt: Any = SimpleNamespace(found=t.Remains)
-    nobody: Any = None
+    outbox = SimpleNamespace(recover=lambda: [OLD, own])
+    attempt = SimpleNamespace(found=t.Remains)
+    nobody = None
     actions = Actions(nobody, outbox, attempt=lambda _: attempt)
     assert actions.beginning({0: t.Saved(held=JOB)}).backlog == (OLD,)
     assert actions.beginning({0: t.Saved()}).backlog == (OLD, own)
@@ -901,21 +898,21 @@ def test_host_that_is_not_let_in_keeps_what_it_finished(problem_type):
 # ── limits on a trainer ─────────────────────────────────────────────────────────────────────
 
 
-def measured(worker: Worker, cpu_s: float, after_s: float = 10.0) -> None:
+def measured(worker, cpu_s, after_s=10.0):
     worker.take(t.Measured(claim_id="claim", used=Used(cpu_s)), after_s=after_s)
 
 
 def test_a_heartbeat_tells_what_was_used_since_the_last_one():
     worker = Worker(heartbeat_s=30.0).running()
 
-    def beat() -> Any:
+    def beat():
         while not worker.wants(t.SendHeartbeat):
             worker.take(t.Tick(), after_s=1.0)
         used = worker.beat.message.usage
         worker.answer_beat()
         return used
 
-    def used(cpu_s: float, memory: int | None = None, gpu: float | None = None) -> None:
+    def used(cpu_s, memory=None, gpu=None):
         worker.take(t.Measured(claim_id="claim", used=Used(cpu_s, memory, gpu)), after_s=10.0)
 
     used(5.0, 300, 0.5)
@@ -1004,19 +1001,19 @@ ENDS = (
 )
 
 
-def something(worker: Worker, rng: random.Random) -> t.Event:
+def something(worker, rng):
     """Draw what may happen next, in or out of turn."""
     work = worker.state.work
     calls = [worker.state.call, worker.state.output_call, work and work.beat_call, rng.randint(0, worker.state.calls)]
     call = rng.choice([known for known in calls if known is not None])
     claim_id = rng.choice(["claim", "claim", "claim", "older"])
-    answers: dict[Phase, list[t.Event]] = {
+    answers = {
         Phase.ASKING: [claim_answered(call=call, assignment=rng.choice([None, JOB]))],
         Phase.UPLOADING: [t.Uploaded(call=call, artifact_id="ab"), t.DeliveryBroken(call=call, detail="x")],
         Phase.COMPLETING: [t.Completed(call=call, log_next=rng.randint(0, 50))],
         Phase.FAILING: [t.FailTaken(call=call, status=rng.choice(["pending", "failed"]), log_next=rng.randint(0, 50))],
     }
-    happenings: list[t.Event] = [
+    happenings = [
         *(answers[worker.phase] if call == worker.state.call else [each for some in answers.values() for each in some]),
         t.Tick(),
         t.Slept(rng.uniform(5.0, 1e6)),
@@ -1073,7 +1070,7 @@ def test_invariants(seed):
             return
 
 
-def check(worker: Worker, saved: t.Saved) -> None:
+def check(worker, saved):
     state, work = worker.state, worker.state.work
     assert saved == state.saved
     assert (work is None) == (state.phase in (Phase.IDLE, Phase.ASKING)) or state.phase is Phase.GONE
