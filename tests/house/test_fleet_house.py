@@ -238,8 +238,7 @@ def test_the_protocol_page_names_every_address_and_every_refusal():
 
 
 def test_the_protocol_page_speaks_of_every_status_and_end():
-    text = page("protocol.md")
-    assert [word for word in [*JobStatus, *EndReason] if word not in text] == []
+    assert [word for word in [*JobStatus, *EndReason] if word not in page("protocol.md")] == []
 
 
 @pytest.mark.parametrize(

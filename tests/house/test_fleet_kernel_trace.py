@@ -144,8 +144,7 @@ def test_a_bundle_is_written_synced_renamed_and_its_folders_synced(trace):
 @pytest.mark.parametrize("promise", ["equal_bundle_found", "confirmed"])
 def test_a_bundle_that_was_there_is_synced_before_it_is_taken_for_durable(trace, promise):
     synced = [call.path.name for call in trace[promise] if call.what == "sync"]
-    at = synced.index("bundle.tar.zst")
-    assert synced[at + 2 :] == ["gbt_oracle", "models"]
+    assert synced[synced.index("bundle.tar.zst") + 2 :] == ["gbt_oracle", "models"]
 
 
 def test_the_listening_finds_what_is_missing(trace):

@@ -43,8 +43,7 @@ leave(3)
 
 def test_a_temporary_folder_goes(tmp_path):
     program = f"import tempfile\nkept = tempfile.TemporaryDirectory(dir={str(tmp_path)!r})\nleave(0)"
-    done = ran(program, stdout=subprocess.PIPE)
-    assert done.returncode == 0
+    assert ran(program, stdout=subprocess.PIPE).returncode == 0
     assert list(tmp_path.iterdir()) == []
 
 

@@ -628,12 +628,5 @@ class Attempt:
     def pack(self) -> None:
         self.host.pack(self.assignment)
 
-    def discard(
-        self,
-        *,
-        job_over: bool,
-        delivered: bool,
-        in_use: Collection[t.Assignment],
-        tidy: bool,
-    ) -> None:
+    def discard(self, *, job_over: bool, delivered: bool, in_use: Collection[t.Assignment], tidy: bool) -> None:
         self.host.discard(self.assignment, job_over=job_over, delivered=delivered, in_use=in_use)

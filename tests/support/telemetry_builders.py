@@ -96,14 +96,7 @@ def write_fleet(root, hosts=("h0", "h1"), episodes=3, references=True):
             write_episode(root, number=number, host=host, started_at=1000.0 + 100 * number)
             number += 1
         if references:
-            write_episode(
-                root,
-                number=number,
-                host=host,
-                baseline=True,
-                duration_s=30.0,
-                **IDLE,
-            )
+            write_episode(root, number=number, host=host, baseline=True, duration_s=30.0, **IDLE)
             number += 1
 
 

@@ -92,8 +92,7 @@ def test_a_receiver_starts_though_a_data_set_is_gone_so_that_it_can_be_pushed(fl
     assert (code, "there is no data set `aaaa" in said, "known: processed" in said) == (1, True, True)
     (fleet.folder / "plan.toml").write_text(PLAN)
     assert cis490_jobs(fleet, "reload")[0] == 0
-    planned = [job["name"] for job in fleet.client.jobs()["jobs"] if job["in_manifest"]]
-    assert planned == ["gbt"]
+    assert [job["name"] for job in fleet.client.jobs()["jobs"] if job["in_manifest"]] == ["gbt"]
 
 
 @pytest.mark.parametrize(

@@ -87,8 +87,7 @@ def test_every_job_ends_as_it_should(fleet):
     assert good["attempts"][0]["record"]["timing"] == {"fit_s": 0.1}
     rows = [json.loads(line) for line in (fleet.folder / "models/index.jsonl").read_text().splitlines()]
     assert {row["artifact_id"] for row in rows} == {good["job"]["artifact_id"]}
-    lines = fleet.client.log("good")["lines"]
-    assert json.loads(lines[-1])["epoch"] == 3
+    assert json.loads(fleet.client.log("good")["lines"][-1])["epoch"] == 3
 
     errors = {name: fleet.job(name)["job"]["error"].splitlines()[0] for name in ("bad", "garbled", "shot")}
     assert errors["bad"] == "exit status 65: error: the data set has another schema"
@@ -342,8 +341,7 @@ def test_finished_work_outlives_both_receiver_and_worker(fleet):
 def test_worker_says_in_one_sentence_why_it_cannot_begin(fleet):
     first = fleet.start_worker()
     until(lambda: (fleet.folder / "artifacts/.worker/host/saved.json").exists())
-    second = fleet.start_worker()
-    assert second.wait(PATIENCE_S) == 2
+    assert fleet.start_worker().wait(PATIENCE_S) == 2
     assert "another worker uses the state directory" in fleet.log("host")
     assert fleet.start_worker("--venv-python", "absent/python").wait(PATIENCE_S) == 2
     assert "make the virtual environment first" in fleet.log("host")

@@ -214,8 +214,7 @@ def machine(tmp_path):
 
 
 def test_joined_by_one_line_it_trains_until_it_is_revoked(machine, tmp_path):
-    trainer = (CHILDREN / "trainer.py").as_posix()
-    (tmp_path / "plan.toml").write_text(PLAN.format(trainer=trainer))
+    (tmp_path / "plan.toml").write_text(PLAN.format(trainer=(CHILDREN / "trainer.py").as_posix()))
     where = ("--manifest", "plan.toml", "--db", "jobs.db", "--models-dir", "models")
     tls = ("--tls", "--tls-dir", "receiver-tls", "--public-name", "localhost")
     machine.start("receiver.log", "training.fleet.receiver", "--port", "0", *where, *tls)

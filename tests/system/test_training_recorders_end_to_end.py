@@ -58,8 +58,7 @@ def caught(folder):
 
 def test_from_a_prometheus_that_runs_to_a_report(server, tmp_path):
     (tmp_path / "incidents.csv").write_text(log_of_incidents())
-    commands = walk("From a Prometheus to a report")
-    said = follow(commands, tmp_path, server=server)
+    said = follow(walk("From a Prometheus to a report"), tmp_path, server=server)
     assert "nothing was written: --dry-run" in said[0]
     assert "web1" in said[1]
     assert said[1].splitlines()[:-1] == said[0].splitlines()[:-1]

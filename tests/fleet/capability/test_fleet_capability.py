@@ -260,8 +260,7 @@ def test_without_nvml_the_memory_is_what_torch_said():
 
 @pytest.mark.parametrize("output", ["", "no json", "[]", "{}", '{"torch": 1, "devices": [{}]}'])
 def test_a_child_that_talks_nonsense_has_no_cuda(output):
-    facts = probe(FakeTorch(output=output)).facts()
-    assert facts.devices == ()
+    assert probe(FakeTorch(output=output)).facts().devices == ()
 
 
 SPEED = {"gflops": 40.0, "steps": 900.0, "branches": 120.0}
@@ -311,8 +310,7 @@ def test_torch_that_is_installed_and_does_not_start_is_a_calibration_that_failed
 
 def test_a_child_that_crashes_while_it_measures_has_said_what_there_is():
     crash = "import json, os; print(json.dumps({'torch': '2.13.0', 'devices': []}), flush=True); os._exit(3)"
-    said = cuda._run([sys.executable, "-c", crash])
-    facts = probe(FakeTorch(output=said)).facts()
+    facts = probe(FakeTorch(output=cuda._run([sys.executable, "-c", crash]))).facts()
     assert (facts.version, facts.devices) == ("2.13.0", ())
 
 
@@ -372,8 +370,7 @@ def test_the_version_is_read_from_the_trainers_environment(tmp_path):
     info = tmp_path / "lib" / "python3.11" / "site-packages" / "torch-9.8.7+cu130.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 9.8.7+cu130\n")
-    python = tmp_path / "bin" / "python"
-    assert cuda.installed_torch(python) == "9.8.7+cu130"
+    assert cuda.installed_torch(tmp_path / "bin" / "python") == "9.8.7+cu130"
     assert cuda.installed_torch(tmp_path / "x" / "bin" / "python") is None
 
 

@@ -557,8 +557,7 @@ def test_hosts_are_paused_drained_and_resumed_and_each_line_says_what_follows(ru
     told = "paused by ada; `cis490-jobs resume desk` ends that"
     receiver.answers["GET", "/v1/health"] = {"status": "ok", "detail": None, "resting": {"desk": told}}
     assert f"Hosts at rest\n  desk: {told}" in run.says("status")
-    worker = {"hostname": "desk", "alive": True, "resting": told}
-    run.workers(worker)
+    run.workers({"hostname": "desk", "alive": True, "resting": told})
     assert run("workers") == 0
     assert "resume desk" in " ".join(run.out.split())
 
@@ -607,13 +606,11 @@ def test_suggested_commands_ask_the_receiver_that_was_named(run):
     run.receiver.views["old"] = view("old", "completed", 4, in_manifest=False)
     worker = {"hostname": "desk", "alive": True, "quarantine": "look, then `cis490-jobs release desk`"}
     run.workers(worker)
-    held = {"held_by": "ann", "held_at": NOW}
-    run.receiver.views["cnn-oracle"] = STUCK | held
+    run.receiver.views["cnn-oracle"] = STUCK | {"held_by": "ann", "held_at": NOW}
     for argv in (["show", "nope"], ["list"], ["workers"], ["status"], ["status", "--watch"]):
         for flags in ([], ["--receiver-url", "http://pi:8445"]):
             run(*argv, *flags)
-            said = " ".join((run.out + run.err).split())
-            found = re.findall("`(cis490-jobs [^`]*)`", said)
+            found = re.findall("`(cis490-jobs [^`]*)`", " ".join((run.out + run.err).split()))
             assert found, argv
             named = [each.endswith("--receiver-url http://pi:8445") for each in found]
             assert set(named) == {bool(flags)}, argv
@@ -712,8 +709,7 @@ def test_following_exits_as_the_attempt_ended(run, reason, code, said):
 
 
 def test_following_waits_for_the_last_lines_and_says_when_they_do_not_come(run):
-    log = GrowingLog(run.receiver, ["one"])
-    log.complete = False
+    GrowingLog(run.receiver, ["one"]).complete = False
     detail = {"job": DONE, "attempts": [{"attempt": 2, "end_reason": "completed"}], "events": [], "now": NOW}
     run.receiver.answers["GET", f"/v1/job/{IDS[1]}"] = detail
     assert run("logs", "gbt-oracle") == 0

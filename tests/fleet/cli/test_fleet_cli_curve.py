@@ -74,8 +74,7 @@ def test_one_job_is_drawn_in_dots_within_80_columns_without_a_terminal():
 def test_several_jobs_share_a_picture_and_each_has_its_letter():
     steep = {epoch: 2.0 / epoch**2 for epoch in range(1, 31)}
     shown = Answers(reply("mlp", FALLING), reply("gru", steep), reply("none", {}))("mlp", "gru", "none")
-    picture = shown.partition("a  mlp: last")[0]
-    assert re.search(r"\| .*a.*b|\| .*b.*a", picture)
+    assert re.search(r"\| .*a.*b|\| .*b.*a", shown.partition("a  mlp: last")[0])
     assert "b  gru: last 0.00222 (epoch 30)" in shown
     assert "c  none is running: attempt 1" in shown
     assert "\x1b" not in shown, "no colour where there is no terminal"
@@ -90,8 +89,7 @@ def test_a_stream_without_braille_gets_letters():
 
 def test_a_job_without_epochs_says_so_and_hostile_words_show_as_text():
     bare = reply("mlp", {}) | {"attempts": [], "status": "pen\x1b[2Jding"}
-    shown = Answers(bare)("mlp")
-    assert shown == "mlp is pen\\x1b[2Jding and has reported no epoch\n"
+    assert Answers(bare)("mlp") == "mlp is pen\\x1b[2Jding and has reported no epoch\n"
 
 
 def test_a_curve_that_retention_took_is_not_called_one_that_never_was():

@@ -30,8 +30,7 @@ def _a_hostile_job():
 def run(receiver, *argv):
     out, err = io.StringIO(), io.StringIO()
     context = CommandContext(connect=lambda _url, _token: receiver.client(), out=out, err=err, environ={})
-    code = main([*argv], context=context)
-    return code, out.getvalue(), err.getvalue()
+    return main([*argv], context=context), out.getvalue(), err.getvalue()
 
 
 def test_a_site_holds_the_pages_whole_without_receiver_and_script(receiver, tmp_path):

@@ -174,8 +174,7 @@ def test_it_may_be_another_ones_at_the_next_command(desk):
 def test_a_wait_outlives_a_portal(desk):
     """It goes on when the receiver answers again; what the portal said is told once."""
     receiver = FakeReceiver(FAILED)
-    running = FAILED | {"status": "running"}
-    receiver.answers["GET", "/v1/job/mlp-oracle"] = {"job": running}
+    receiver.answers["GET", "/v1/job/mlp-oracle"] = {"job": FAILED | {"status": "running"}}
     script = [STRANGERS["redirect"][0], STRANGERS["page"][0]]
     run = Session(receiver)
     asked = receiver.request

@@ -160,8 +160,7 @@ def test_backoff_stays_within_its_bounds(failures, chance):
 
 
 def test_backoff_doubles_up_to_its_cap():
-    ceilings = [client_answers.backoff_s(n, 1.0) for n in range(1, 9)]
-    assert ceilings == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert [client_answers.backoff_s(n, 1.0) for n in range(1, 9)] == [1, 2, 4, 8, 16, 32, 60, 60]
 
 
 def test_it_tries_again_while_that_can_help():
@@ -190,8 +189,7 @@ def test_a_person_is_told_of_a_full_disk_at_once_and_a_worker_waits_for_room():
 
 
 def test_it_gives_up_after_its_tries():
-    script = Script(*[TransportError("connection refused")] * 2)
-    client, slept = client_of(script, tries=2)
+    client, slept = client_of(Script(*[TransportError("connection refused")] * 2), tries=2)
     with pytest.raises(Unreachable, match=r"cannot reach the receiver at .*: connection refused"):
         client.health()
     assert len(slept) == 1

@@ -116,8 +116,7 @@ def test_a_body_names_no_database(bundle):
 
 
 def test_one_that_got_an_id_meanwhile_is_believed_too():
-    answer = problem(ProblemType.LEASE_SUPERSEDED, **{ID: OTHER})
-    assert stranger(answer, None) is None
+    assert stranger(problem(ProblemType.LEASE_SUPERSEDED, **{ID: OTHER}), None) is None
 
 
 @pytest.mark.parametrize("answer", [*STRANGERS, *NAMELESS], ids=lambda one: str(one.status))
@@ -252,8 +251,7 @@ def test_what_a_worker_was_granted_is_noted_with_its_database(tmp_path):
     folder = StateFolder(tmp_path / "state")
     folder.save(t.Saved(held=granted))
     assert folder.load().held == granted
-    outbox = Outbox(tmp_path / "outbox")
-    outbox.append(granted, tmp_path / "log", ["a line"])
+    Outbox(tmp_path / "outbox").append(granted, tmp_path / "log", ["a line"])
     (found,) = Outbox(tmp_path / "outbox").recover()
     assert found.assignment.database_id == OURS
     folder.close()

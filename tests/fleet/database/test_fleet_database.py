@@ -68,8 +68,7 @@ class Anything(dict[str, Any]):
 def test_every_statement_says_why_and_is_used_somewhere():
     fleet = Path(database.__file__).parents[1]
     source = "".join(path.read_text(encoding="utf-8") for path in sorted(fleet.rglob("*.py")))
-    unused = [name for name in statements() if f'"{name}"' not in source]
-    assert unused == []
+    assert [name for name in statements() if f'"{name}"' not in source] == []
 
 
 def test_a_copy_that_cannot_be_made_leaves_nothing_behind(db, tmp_path):

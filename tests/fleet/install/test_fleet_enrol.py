@@ -281,8 +281,7 @@ def test_a_reader_joins_looks_and_changes_nothing(person, tmp_path):
     assert person.jobs("cancel", "one", token=None, pem=pem) == 1
     assert person.jobs("enroll", "--reader", "--operator", "ada") == 2
     assert person.jobs("tokens", "add", "grafana", "--reader") == 0
-    token = person.out.getvalue().split()[-1]
-    assert person.jobs("cancel", "one", token=token) == 1
+    assert person.jobs("cancel", "one", token=person.out.getvalue().split()[-1]) == 1
 
 
 ANSWER = {"url": "https://r:1", "name": "pc", "code": "c0de" * 10, "fingerprint": "sha256:" + "5f" * 32, "role": "host"}
@@ -373,8 +372,7 @@ def test_an_invitation_says_that_a_known_name_differs_by_case_only(receiver):
     assert note.startswith("host Desk is known, and desk differs from it by case only")
     for name in ("Desk", "pi"):
         assert operator.call("invite", name=name)["note"] is None
-    ask = {"name": "desk", "role": "operator"}
-    assert operator.call("invite", **ask)["note"] is None
+    assert operator.call("invite", name="desk", role="operator")["note"] is None
 
 
 def test_a_receiver_without_tls_has_nothing_to_join(tmp_path):

@@ -538,8 +538,7 @@ def test_shell_script_fills_an_image_twice_and_empties_it(tmp_path):
     assert files(image) == installed
     assert (stubs / "calls").read_text() == f"--root={image} enable cis490-trainer-worker.service\n"
     assert run_script("uninstall", "--image", image, path=stubs).returncode == 0
-    left = [path for path in image.rglob("*") if not path.is_dir() or path.is_symlink()]
-    assert left == []
+    assert [path for path in image.rglob("*") if not path.is_dir() or path.is_symlink()] == []
 
 
 @on_linux
@@ -664,8 +663,7 @@ def test_newcomer_leaves_and_nothing_is_left():
 
 def parsed(text):
     grammar = pytest.importorskip("tree_sitter_powershell", reason="the grammar is not installed")
-    parser = tree_sitter.Parser(tree_sitter.Language(grammar.language()))
-    return parser.parse(text).root_node
+    return tree_sitter.Parser(tree_sitter.Language(grammar.language())).parse(text).root_node
 
 
 @pytest.fixture(scope="module")
@@ -703,8 +701,7 @@ def test_every_parameter_is_documented_and_reaches_a_flag(powershell):
     text = POWERSHELL.read_text("utf-8")
     block = next(within(powershell, "param_block"))
     parameters = re.findall(r"\[(?:string|switch)\]\$(\w+)", block)
-    documented = re.findall(r"^\.PARAMETER (\w+)$", text, re.MULTILINE)
-    assert parameters == documented
+    assert parameters == re.findall(r"^\.PARAMETER (\w+)$", text, re.MULTILINE)
     assert len(parameters) == len(set(parameters)) == 10
     flags = {flag for flag in re.findall(r"'(--[a-z-]+)'|\"(--[a-z-]+)=", text) for flag in flag if flag}
     known = {option for action in install._parser()._actions for option in action.option_strings}

@@ -86,8 +86,7 @@ def a_plan(**keys):
 
 def test_the_manifest_takes_it_and_refuses_a_wrong_value(key):
     shown = example(key)
-    spec = load(a_plan(**{key: shown.value})).jobs[0].to_dict()
-    assert spec[key] == shown.value
+    assert load(a_plan(**{key: shown.value})).jobs[0].to_dict()[key] == shown.value
     assert any(each.key.startswith(f"jobs[0].{key}") for each in mistakes(a_plan(**{key: shown.wrong})))
 
 

@@ -446,8 +446,7 @@ def test_no_text_is_a_traceback(text):
 def test_no_value_is_a_traceback(value, key):
     problems = []
     root = manifest.TomlTable({"jobs": [{key: value}]}, (), problems)
-    trainers = manifest.Trainers({"cnn": {}, "own": None})
-    manifest.check_plan(root, trainers)
+    manifest.check_plan(root, manifest.Trainers({"cnn": {}, "own": None}))
     assert problems
 
 
@@ -497,8 +496,7 @@ def test_its_flags_are_checked_when_it_can_be_asked():
 def test_what_bounds_a_model_is_what_its_trainer_declares():
     asked = OWN + 'describe = ["ask-mine"]\n' + job("hyper.depth = 3", model="mine")
     for bound_by, known in (({"mine": "matrices"}, "matrices"), ({"theirs": "matrices"}, None), ({}, None)):
-        said = replace(MINE, bound_by=bound_by)
-        plan = load(asked, **{"ask-mine": said})
+        plan = load(asked, **{"ask-mine": replace(MINE, bound_by=bound_by)})
         assert plan.bound_by.get("mine") == known
         assert plan.bound_by["gbt"] == "branches"
 
@@ -758,16 +756,14 @@ def test_the_program_draws_a_table_on_a_terminal(asked, capsys, monkeypatch):
 
 def test_a_hopeless_file_is_refused_in_reasonable_time():
     """A megabyte of nothing but mistakes: suggestions stop, the answer comes."""
-    text = "".join(f"k{i} = {i}\n" for i in range(20_000))
-    found = mistakes(text)
+    found = mistakes("".join(f"k{i} = {i}\n" for i in range(20_000)))
     assert len(found) == 1001
     assert found[-1].message == "and 19000 more mistakes"
 
 
 def test_syntax_mistakes_are_counted_out():
     text = "\n".join(f"k{i} = nope" for i in range(50))
-    found = manifest_syntax.parse(text).problems
-    assert len(found) == manifest_syntax.SYNTAX_MISTAKES_MAX
+    assert len(manifest_syntax.parse(text).problems) == manifest_syntax.SYNTAX_MISTAKES_MAX
 
 
 def test_reader_that_has_seen_enough_is_no_error():

@@ -149,8 +149,7 @@ def test_a_cookie_reads_and_sends_forms_and_calls_nothing_else(receiver):
 
 
 def test_a_revoked_token_ends_its_sessions_at_once(receiver):
-    made = receiver.client().call("add_token", name="ada")["token"]
-    session = logged_in(receiver, made)
+    session = logged_in(receiver, receiver.client().call("add_token", name="ada")["token"])
     assert "ada · " in look(receiver, "/", Cookie=session)[1]
     receiver.client().call("revoke_token", name="ada")
     assert "ada · " not in look(receiver, "/", Cookie=session)[1]

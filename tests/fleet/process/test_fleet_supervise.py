@@ -58,8 +58,7 @@ def test_exit_status_and_usage_come_back(start):
 
 
 def test_polite_stop_lets_the_trainer_write_its_state(start, tmp_path):
-    process = start("exits_late", 0.2, says="ready")
-    assert process.stop(PATIENCE_S).code == 75
+    assert start("exits_late", 0.2, says="ready").stop(PATIENCE_S).code == 75
     assert "state written" in printed(tmp_path)
 
 
@@ -81,8 +80,7 @@ def test_kill_reaches_the_whole_group(start, tmp_path):
 
 def test_grandchild_holding_the_output_delays_nobody_and_is_swept(start, tmp_path):
     process = start("leaks_stdout")
-    ended = end_of(process)
-    assert ended.code == 0
+    assert end_of(process).code == 0
     grandchild = int(printed(tmp_path))
     until(lambda: not is_running(grandchild), process.wait)
 
@@ -99,8 +97,7 @@ def test_paused_trainer_can_be_resumed_and_stopped(start, tmp_path):
 
 def test_one_launcher_serves_one_trainer_after_another(runner, start):
     for code in (0, 7, 0):
-        ended = end_of(start("silent", code))
-        assert ended.code == code
+        assert end_of(start("silent", code)).code == code
     assert len(runner._launchers) == 1
 
 
@@ -265,8 +262,7 @@ def test_what_left_the_process_group_ends_with_the_trainer(contained, tmp_path, 
             process.pause()
             until(lambda: all(state_of(pid) == "T" for pid in escaped(tmp_path)), process.wait)
         assert process.stop(0.05).signal == signal.SIGKILL
-    ended = end_of(process)
-    assert ended.left == 0
+    assert end_of(process).left == 0
     assert not any(map(is_running, escaped(tmp_path))), "reported only when the tree is empty"
 
 
@@ -290,8 +286,7 @@ def test_what_left_the_process_group_ends_with_the_worker(tmp_path, ending, grou
 @linux_only
 def test_chain_of_processes_that_never_stands_still_is_ended(contained, tmp_path):
     argv = [sys.executable, "-I", "-S", str(CHILDREN / "hops.py"), "20000"]
-    process = contained.start(CommandSpec(argv, tmp_path, {}, tmp_path / "output.log"))
-    ended = end_of(process)
+    ended = end_of(contained.start(CommandSpec(argv, tmp_path, {}, tmp_path / "output.log")))
     assert (ended.code, ended.left) == (0, 0)
     assert not (tmp_path / "hopped").exists()
     for _ in range(20):  # one look may miss a process that is being replaced
@@ -387,14 +382,12 @@ def test_a_trainer_reads_nothing_of_its_launcher(tmp_path, monkeypatch):
     assert printed(tmp_path) == "[[], ['environ', 'maps']]\n", "this worker in miniature hides nothing"
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hidden")
     monkeypatch.setattr(supervise, "LAUNCHER", CHILDREN / "environment.py")
-    launcher = supervise._fresh_launcher()
-    said, _ = launcher.communicate()
+    said, _ = supervise._fresh_launcher().communicate()
     assert "hidden" not in json.loads(said)["env"].values()
 
 
 def test_binary_output_becomes_harmless_text(start, tmp_path):
-    process = start("binary")
-    assert end_of(process).code == 1
+    assert end_of(start("binary")).code == 1
     lines = OutputTail(tmp_path / "output.log").poll(final=True)
     assert lines[-1] == "ValueError: �[31mwrong shape"
     assert all(len(line) <= 500 and line.isprintable() for line in lines)

@@ -28,8 +28,7 @@ def test_a_process_tree_is_summed_and_one_that_is_gone_uses_nothing():
 
 
 def test_a_control_group_tells_memory_without_what_the_kernel_can_drop(tmp_path):
-    processes = used_by(ME, tmp_path).memory_bytes
-    assert processes is not None, "a group that counts no memory"
+    assert used_by(ME, tmp_path).memory_bytes is not None, "a group that counts no memory"
     (tmp_path / "memory.current").write_text("5000\n")
     (tmp_path / "memory.stat").write_text("anon 100\ninactive_file 1500\n")
     assert used_by(ME, tmp_path).memory_bytes == 3500

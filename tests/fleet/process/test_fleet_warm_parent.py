@@ -24,13 +24,7 @@ from training.contract import THEN
 from training.families import preloads, program
 from training.fleet.process.environment import trainer_environment
 from training.fleet.process.parents import FAULTS_MAX, Preload, WarmParents
-from training.fleet.process.supervise import (
-    STATE_VARIABLE,
-    CommandSpec,
-    LocalRunner,
-    SpawnFailedError,
-    end_leftovers,
-)
+from training.fleet.process.supervise import STATE_VARIABLE, CommandSpec, LocalRunner, SpawnFailedError, end_leftovers
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing shows a process's threads")
 
@@ -45,16 +39,7 @@ class Fleet:
         )
         self.runner = LocalRunner(folder / "state", warm=self.warm)
 
-    def start(
-        self,
-        *words,
-        modules=("wave",),
-        then=(),
-        env=None,
-        file_bytes=None,
-        name="job",
-        preload=True,
-    ):
+    def start(self, *words, modules=("wave",), then=(), env=None, file_bytes=None, name="job", preload=True):
         argv = [sys.executable, "-m", "forked", *map(str, words)]
         environment = {**trainer_environment(os.environ), STATE_VARIABLE: str(self.folder / "state" / name)}
         output = self.folder / f"{name}.log"
@@ -130,8 +115,7 @@ def test_a_forked_trainer_finds_what_a_fresh_one_finds(fleet):
 
 def test_it_is_supervised_like_any_other(fleet):
     """Judged by its exit, stopped politely, ended whole, counted."""
-    raised = fleet.start("raise", 0, name="raised")
-    assert end_of(raised).code == 1
+    assert end_of(fleet.start("raise", 0, name="raised")).code == 1
     assert "ValueError: on purpose" in fleet.printed("raised")
     polite = fleet.start("wait", 0, name="polite")
     until(lambda: "ready" in fleet.printed("polite"))
@@ -243,8 +227,7 @@ def test_a_parent_that_started_a_thread_later_forks_no_more(fleet, caplog):
 
 
 def test_an_allocators_thread_which_a_fork_does_not_harm_keeps_no_trainer_from_being_forked(fleet, caplog):
-    process = fleet.start("word", 0, modules=("starts_an_allocators_thread",))
-    assert end_of(process).code == 0
+    assert end_of(fleet.start("word", 0, modules=("starts_an_allocators_thread",))).code == 0
     assert fleet.printed() == "word\n"
     assert (len(fleet.warm.pids), sentences(caplog)) == (1, [])
 
@@ -366,8 +349,7 @@ def test_a_forked_trainer_leaves_the_same_bytes(tmp_path, model, threads):
         preload = Preload(preloads(model), THEN) if way == "forked" else None
         environment = {**trainer_environment(os.environ), STATE_VARIABLE: str(tmp_path / "resume")}
         process = fleet.runner.start(CommandSpec(argv, ROOT, environment, tmp_path / f"{way}.log", preload=preload))
-        end = end_of(process)
-        assert end.code == 0, (tmp_path / f"{way}.log").read_text()
+        assert end_of(process).code == 0, (tmp_path / f"{way}.log").read_text()
         files = sorted(each for each in out.rglob("*") if each.is_file() and "timing" not in each.name)
         left.append({each.name: each.read_bytes() for each in files})
     assert fleet.warm.pids, "it was not forked"

@@ -72,8 +72,7 @@ def bring_to(queue, job_id, status):
 
 
 def status_of(queue, job_id):
-    job = queue.get(job_id)
-    return job.status
+    return queue.get(job_id).status
 
 
 # ── the manifest ────────────────────────────────────────────────────────────────────────────
@@ -288,8 +287,7 @@ FIELDS = {**GPU, "hostname": "pi", "torch_version": None, "training_commit": "ab
 
 @given(st.sets(st.sampled_from(sorted(FIELDS))))
 def test_a_capability_may_hold_any_subset_of_its_fields(kept):
-    capability = {key: FIELDS[key] for key in kept}
-    asked = {"hostname": "pi", "capability": capability}
+    asked = {"hostname": "pi", "capability": {key: FIELDS[key] for key in kept}}
     assert _eligible(spec={}, **asked) == (True, "ok")
     ok, reason = _eligible(spec={"require_cuda": True, "min_vram_gib": 1.0}, **asked)
     assert ok == ({"cuda_available", "cuda_devices"} <= kept), reason
@@ -703,8 +701,7 @@ def test_a_hold_stops_nothing_that_runs_and_stands_before_nobody(queue, clock):
 
 def test_the_wait_is_told_with_its_reason(queue, clock):
     host = a_host()
-    empty = queue.grant(host, Claimant(), Fleet())
-    assert empty == NoJob("no job is pending")
+    assert queue.grant(host, Claimant(), Fleet()) == NoJob("no job is pending")
     queue.sync_from_manifest([a_job("one", prefer_cuda=True), a_job("two", require_cuda=True)])
     clock.advance(100)
     held = queue.grant(host, Claimant(), Fleet())
@@ -762,8 +759,7 @@ def _no_params():
 
 def test_live_jobs_have_live_attempts_and_the_database_insists(queue):
     queue.sync_from_manifest([a_job("one")])
-    outcome = queue.grant(a_host(), Claimant(), Fleet())
-    assert outcome.job.status in LIVE
+    assert queue.grant(a_host(), Claimant(), Fleet()).job.status in LIVE
     with pytest.raises(Exception, match="CHECK constraint"):
         queue._conn.execute("UPDATE jobs SET claim_id = NULL")
     with pytest.raises(Exception, match="CHECK constraint"):
@@ -958,8 +954,7 @@ def test_a_host_that_must_wait_is_told_of_the_first_job_that_it_may_have_again(q
             "UPDATE jobs SET avoid_host = 'pi', avoid_until = ? WHERE job_id = ?", (clock.now() + left_s, job_id)
         )
     other = Fleet(alive=(a_host("desktop"),))
-    answer = queue.grant(a_host("pi"), Claimant(), other)
-    assert answer.retry_after_s == 40.0
+    assert queue.grant(a_host("pi"), Claimant(), other).retry_after_s == 40.0
 
 
 @pytest.mark.parametrize("how", ["adopt", "readopt"])
@@ -976,8 +971,7 @@ def test_a_host_that_is_heard_again_gives_back_its_own_loss_alone(queue, how):
         queue.moves.adopt(job, attempt, "a" * 64)
     else:
         queue.moves.readopt(job, attempt)
-    after = queue.get("id-one")
-    assert after.host_losses == 2
+    assert queue.get("id-one").host_losses == 2
 
 
 def test_what_a_text_may_mean_is_told_in_the_order_of_the_plan_and_not_without_end(queue):
@@ -1070,5 +1064,4 @@ def test_who_waits_is_told_of_the_host_that_begins_such_jobs_first(queue, clock)
     slots = [Slot("late", 40.0), Slot("first", 30.0), Slot("last", 50.0)]
     kinds = [JobKind("1:0:", 9, {slot.host: 10.0 for slot in slots})]
     queue.ahead.rolling.renew(kinds, slots, clock.monotonic())
-    found = queue.ahead.told("1:0:", "pi")
-    assert found[1].startswith("such jobs are scheduled for first from ")
+    assert queue.ahead.told("1:0:", "pi")[1].startswith("such jobs are scheduled for first from ")

@@ -276,8 +276,7 @@ def operate(receiver, path, **body):
     """Ask as the operator's laptop, and return the answers."""
     who = {"X_Client_Fingerprint": NOBODYS, "X_Operator_Token": TOKEN}
     with opened(receiver) as wire:
-        content = json.dumps(body).encode()
-        status, _, answer = wire.request("POST", path, content, **who).answer()
+        status, _, answer = wire.request("POST", path, json.dumps(body).encode(), **who).answer()
         assert status == 200, answer
         return dict(json.loads(answer))
 

@@ -11,8 +11,7 @@ def test_a_forecast_is_asked_for_and_varied(tmp_path):
     with running(tmp_path, "one", "two") as receiver:
         assert receiver.client("pi").claim(a_capability()) is not None
         operator = receiver.client(token=TOKEN)
-        told = operator.forecast()
-        assert [job["live"] for job in told["jobs"]] == [True, False]
+        assert [job["live"] for job in operator.forecast()["jobs"]] == [True, False]
         assert len(operator.forecast({"imagined": {"new": {"cores": 8}}})["hosts"]) == 2
         with pytest.raises(Refused, match="no host is called nobody"):
             operator.forecast({"without": ["nobody"]})

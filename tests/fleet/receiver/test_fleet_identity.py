@@ -183,8 +183,7 @@ def registry(queue, clock):
 
 
 def entered(registry, clock, name="pi", mark="1"):
-    code = registry.invite(Role.HOST, name).code
-    digest = registry.check_code(Role.HOST, name, code, b"csr")
+    digest = registry.check_code(Role.HOST, name, registry.invite(Role.HOST, name).code, b"csr")
     made = Certified(mark * 64, Role.HOST, name, clock.now(), clock.now() + 30 * DAY_S)
     registry.apply([*registry.admit(made, digest, b"csr"), made])
     return made

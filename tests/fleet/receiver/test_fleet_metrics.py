@@ -16,14 +16,7 @@ from training.fleet.database.writer import DatabaseError
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.receiver.metrics.counters import Histogram, Tally
 from training.fleet.receiver.metrics.exposition import METRICS, PREFIX, Exposition
-from training.fleet.receiver.metrics.snapshot import (
-    FRESH_S,
-    HOSTS_MAX,
-    Credential,
-    Obstacle,
-    Snapshots,
-    obstacle_of,
-)
+from training.fleet.receiver.metrics.snapshot import FRESH_S, HOSTS_MAX, Credential, Obstacle, Snapshots, obstacle_of
 from training.fleet.scheduling.job import EndReason
 from training.fleet.scheduling.policy import Policy
 from training.fleet.service.audit import AuditLog
@@ -111,8 +104,7 @@ def test_the_docs_list_what_is_exported(tmp_path):
     with Receiver(tmp_path, [a_job()]) as receiver, Wire(receiver) as wire:
         _, headers, body = wire.request("GET", "/metrics").answer()
     assert headers["content-type"].startswith("text/plain; version=")
-    text = body.decode()
-    families = {family.name: family for family in text_string_to_metric_families(text)}
+    families = {family.name: family for family in text_string_to_metric_families(body.decode())}
     exported = {name for name in families if name.startswith(PREFIX)}
     assert exported == {metric.name.removesuffix("_total") for metric in METRICS}
     assert "process_resident_memory_bytes" in families

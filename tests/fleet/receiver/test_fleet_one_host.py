@@ -397,8 +397,7 @@ def test_one_host_has_only_so_many_connections(tmp_path, monkeypatch):
         held = [connected(pem), connected(renewed), connected(pem)]
         assert all(map(answers, held))
         assert connected(renewed).problem() == (429, "slow_down")
-        nobody = [connected(None) for _ in range(3)]
-        assert all(map(answers, nobody))
+        assert all(map(answers, [connected(None) for _ in range(3)]))
         assert connected(None).problem() == (429, "slow_down")
         assert answers(connected(receiver.admitted("desktop")[0]))
         held.pop().socket.close()

@@ -112,15 +112,13 @@ def test_the_old_form_names_its_host_alone(receiver, bundle):
     ):
         with pytest.raises(Superseded):
             call()
-    artifact = old.upload_artifact(JOB, bundle)
-    assert old.complete(JOB, artifact_id=artifact).status == "completed"
+    assert old.complete(JOB, artifact_id=old.upload_artifact(JOB, bundle)).status == "completed"
 
 
 def test_a_failure_shows_its_error(receiver):
     client = receiver.client()
     grant = claimed(client)
-    moved = client.fail(grant.job_id, error="no column `label`", exit_code=65)
-    assert moved.status == "failed"
+    assert client.fail(grant.job_id, error="no column `label`", exit_code=65).status == "failed"
     (job,) = client.all_jobs()
     assert "no column `label`" in job["error"]
 
@@ -253,8 +251,7 @@ def test_an_upload_that_was_cut_goes_on(receiver, bundle, tmp_path):
         assert wire.problem() == (400, "bad_request")
     seen = []
     offset = wait_for_offset(receiver, grant, len(half))
-    artifact = client.upload_artifact(JOB, bundle, progress=lambda done, _: seen.append(done))
-    assert artifact == SHA
+    assert client.upload_artifact(JOB, bundle, progress=lambda done, _: seen.append(done)) == SHA
     assert (offset, min(seen) > offset) == (len(half), True)
     assert list((tmp_path / "models" / "incoming").iterdir()) == []
 
@@ -696,8 +693,7 @@ def test_half_a_request_that_ends_is_told_so(idle, half):
 def test_slow_clients_beside_a_good_one(receiver):
     wires = [Wire(receiver).send("POST /v1/job/claim HTTP/1.1\r\nX-Half:") for _ in range(200)]
     client = receiver.client()
-    grant = claimed(client)
-    assert client.heartbeat(grant.job_id).action == "continue"
+    assert client.heartbeat(claimed(client).job_id).action == "continue"
     for wire in wires:
         wire.socket.close()
 
@@ -706,8 +702,7 @@ def test_slow_clients_beside_a_good_one(receiver):
 
 
 def test_no_route_that_changes_anything_serves_anyone():
-    operator = {row.name for row in ROUTES if row.access is Access.OPERATOR}
-    assert operator >= {"cancel", "requeue"}
+    assert {row.name for row in ROUTES if row.access is Access.OPERATOR} >= {"cancel", "requeue"}
     assert {r.name for r in ROUTES if r.access is Access.ANYONE and r.method not in ("GET", "HEAD")} == set()
 
 

@@ -243,8 +243,7 @@ def test_it_answers_and_stops_while_a_trainer_is_asked_in_vain(plan):
         assert isinstance(grant, Grant)
         bundle = plan.parent / "bundle"
         bundle.write_bytes(b"x" * 100)
-        artifact = client.upload_artifact(grant.job_id, bundle)
-        client.complete(grant.job_id, artifact_id=artifact)
+        client.complete(grant.job_id, artifact_id=client.upload_artifact(grant.job_id, bundle))
         assert client.job("one")["job"]["status"] == "completed"
         client.close()
         pid = int(asked.read_text())

@@ -234,8 +234,7 @@ def test_an_entry_of_the_log_stays_one_line(text):
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(logs.OneLine("%(levelname)s %(message)s"))
-    record = logging.LogRecord("x", logging.INFO, "f", 1, "host %s", (f"a{text}b",), None)
-    handler.emit(record)
+    handler.emit(logging.LogRecord("x", logging.INFO, "f", 1, "host %s", (f"a{text}b",), None))
     assert stream.getvalue().count("\n") == 1
     assert stream.getvalue().removesuffix("\n").isprintable()
     try:
@@ -392,8 +391,7 @@ def test_there_are_sixty_hostile_archives():
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_archive_is_refused_whole(tmp_path, name):
     """Each behind a good file, which is not kept either."""
-    other = member("gbt_oracle.ckpt.json", b"{}")
-    for before in (b"", other):
+    for before in (b"", member("gbt_oracle.ckpt.json", b"{}")):
         bundle, target = tmp_path / "b.tar.zst", tmp_path / "out"
         bundle.write_bytes(zstandard.compress(before + HOSTILE[name] + b"\0" * 1024))
         with pytest.raises(BundleRefused) as caught:
@@ -653,8 +651,7 @@ def test_who_shows_nothing_learns_nothing(closed):
         if kind is Access.JOINING:
             continue
         try:
-            answer = client._caller.send(method, address(path), body=b"{}")
-            said = answer.body
+            said = client._caller.send(method, address(path), body=b"{}").body
         except Refused as refusal:
             said = json.dumps([refusal.detail, refusal.extra]).encode()
             slugs.add(refusal.problem_type)
@@ -666,8 +663,7 @@ def test_who_shows_nothing_learns_nothing(closed):
 
 
 def test_who_joins_learns_the_authority_alone(closed):
-    found = closed.showing(None).call("authority")
-    assert set(found) == {"ca", "fingerprint", "now"}
+    assert set(closed.showing(None).call("authority")) == {"ca", "fingerprint", "now"}
 
 
 # -- the table --------------------------------------------------------------------------------------------------

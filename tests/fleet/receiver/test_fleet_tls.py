@@ -229,8 +229,7 @@ SHAPES = [
 
 @pytest.mark.parametrize("bad", SHAPES, ids=lambda bad: bad.name)
 def test_refused_by_name_list_or_role(receiver, bad):
-    pem = bad.make(receiver, Signer.of(receiver.tls)) or None
-    assert answer(receiver, pem) == bad.reason
+    assert answer(receiver, bad.make(receiver, Signer.of(receiver.tls)) or None) == bad.reason
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_1, ssl.TLSVersion.TLSv1_2])
@@ -264,8 +263,7 @@ def test_a_proxys_headers_mean_nothing_without_the_proxy(receiver, name):
 @pytest.fixture
 def two(fresh):
     """The receiver, host A, and the claim of host B on job one."""
-    owner = fresh.showing(fresh.admitted("desktop")[0], name="desktop")
-    grant = owner.claim(a_capability())
+    grant = fresh.showing(fresh.admitted("desktop")[0], name="desktop").claim(a_capability())
     assert grant is not None
     assert grant.job_id == JOB
     return fresh, fresh.showing(fresh.admitted("pi")[0]), grant.claim_id
@@ -360,8 +358,7 @@ def test_a_reader_sees_and_changes_nothing(fresh, shows):
 def test_a_reader_renews_as_a_reader_and_is_put_out(fresh):
     pem, _ = fresh.admitted("prometheus", Role.READER)
     client, operator = fresh.showing(pem), fresh.showing(None, TOKEN)
-    renewed = client.call("renew", csr=new_request("prometheus")[1])
-    assert renewed["role"] == "reader"
+    assert client.call("renew", csr=new_request("prometheus")[1])["role"] == "reader"
     acted = [(entry["who"], entry["act"]) for entry in operator.call("audit")["entries"]]
     assert acted == [("reader prometheus", "renew")]
     operator.call("revoke", name="prometheus", role="reader")

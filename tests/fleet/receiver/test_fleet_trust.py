@@ -61,8 +61,7 @@ def as_folder(path):
 
 
 def key_of_another_kind(path):
-    pem = rsa_key().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    path.write_bytes(pem)
+    path.write_bytes(rsa_key().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
 
 
 @pytest.mark.parametrize(

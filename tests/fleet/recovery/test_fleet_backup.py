@@ -264,8 +264,7 @@ def test_what_the_store_has_lost_is_named_and_never_copied_over_what_is_good(sta
         "is damaged in the store",
         "is not in the store",
     ]
-    lost = restore(folder, state_in(tmp_path / "new")).lost
-    assert len(lost) == 2
+    assert len(restore(folder, state_in(tmp_path / "new")).lost) == 2
 
 
 def test_what_the_store_lost_since_the_last_snapshot_is_in_the_next(state, folder):
@@ -442,8 +441,7 @@ def test_a_backup_cut_off_at_any_step_is_never_taken_for_one(state, folder, tmp_
             Backup(folder, fs).make(state, SystemClock())
         finally:
             for name in snapshots(folder)[1:]:
-                contents = read_contents(folder, name)
-                for sha256 in contents.files.values():
+                for sha256 in read_contents(folder, name).files.values():
                     assert content_path(folder, sha256).exists()
             assert snapshots(folder)[0] == first.name
 

@@ -57,8 +57,7 @@ def test_output_that_says_what_is_missing_of_it_is_sound(state, first):
     (live,) = (each for each in queue.attempts.live_on("desk") if each.log_next == 1)
     queue.attempts.append_log(live, first, ["later", "last"])
     queue.close()
-    report = examine(state, SystemClock())
-    assert report.findings == []
+    assert examine(state, SystemClock()).findings == []
 
 
 def test_holding_jobs_of_every_kind_for_a_while_is_sound(state):
@@ -67,8 +66,7 @@ def test_holding_jobs_of_every_kind_for_a_while_is_sound(state):
     with closing(JobQueue(state.db, clock=later)) as queue:
         for (job,) in rows(state, "SELECT job_id FROM jobs"):
             assert queue.hold(job)
-    report = examine(state, later)
-    assert report.findings == []
+    assert examine(state, later).findings == []
 
 
 def test_a_sound_state_is_found_sound_and_left_alone(sound):

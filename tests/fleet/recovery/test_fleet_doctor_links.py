@@ -33,8 +33,7 @@ def test_a_link_in_the_store_is_named_and_not_followed(state, number, tmp_path):
     path = list(places(state))[number]
     elsewhere = tmp_path / "elsewhere"
     swapped(path, elsewhere)
-    findings = found(state, deep=True)
-    (link,) = (each for each in findings if each.check == "links")
+    (link,) = (each for each in found(state, deep=True) if each.check == "links")
     assert link.problem == f"{path} is a link to {elsewhere}, which is not followed"
     disk = Unlinked(state.models)
     behind = path / "x" / "y" if elsewhere.is_dir() else path

@@ -162,8 +162,7 @@ def test_gaps_in_the_numbering_are_known_for_what_they_are(state):
             each.name for each in (path / "provenance").iterdir()
         ):
             shutil.rmtree(path)
-    done = anew(state)
-    assert "done-twice" in done.completed
+    assert "done-twice" in anew(state).completed
     assert rows(state, "SELECT attempt, generation FROM jobs WHERE name = 'done-twice'") == [(2, 2)]
     assert found(state, deep=True) == []
 
@@ -278,8 +277,7 @@ def test_the_drill(sound, tmp_path):
     shutil.rmtree(state.models)
     state.db.unlink()
     assert checks(state) == {"database", "store"}
-    done = Restore(backups, state, SystemClock()).run()
-    assert done.lost == []
+    assert Restore(backups, state, SystemClock()).run().lost == []
     assert rows(state, KNOWN) == wanted
     assert found(state, deep=True) == []
 
@@ -350,5 +348,4 @@ def test_of_several_deliveries_of_a_job_the_last_attempts_counts(*, turned):
         return SimpleNamespace(said=said, order=(generation, attempt))
 
     found = [delivery(1, 1, 50.0), delivery(1, 2, 60.0), delivery(2, 3, 70.0)]
-    chosen = in_order(found[::-1] if turned else found)
-    assert [each.order for each in chosen] == [(1, 2), (2, 3)]
+    assert [each.order for each in in_order(found[::-1] if turned else found)] == [(1, 2), (2, 3)]

@@ -51,11 +51,7 @@ class Worker:
         """Return True when the job is still this worker's."""
         self.seq += 1
         request = HeartbeatRequest(
-            host_id="pi",
-            claim_id=self.claim_id,
-            session_id=self.session,
-            echo=self.echo,
-            seq=self.seq,
+            host_id="pi", claim_id=self.claim_id, session_id=self.session, echo=self.echo, seq=self.seq
         )
         try:
             reply = self.service.heartbeat(self.job_id, request)
@@ -281,8 +277,7 @@ def test_two_that_live_at_once_are_always_noticed(turns, one, two):
     """Whichever of them asks when, each twice in a row at the latest once they have asked often enough."""
     line = SessionLine(f"{one:010d}-a", "round", {f"{one:010d}-a": 0.0})
     echoes = {f"{one:010d}-a": "", f"{two:010d}-b": ""}
-    both = [*turns, True, False, True, False]
-    for number, turn in enumerate(both):
+    for number, turn in enumerate([*turns, True, False, True, False]):
         session = list(echoes)[turn]
         line.ask(session, echoes[session], 1.0, lease_s=9, may_be_silent=False, new_round=f"r{number}")
         echoes[session] = line.round

@@ -71,8 +71,7 @@ def errors(seed, sigma, attempts=150):
 def test_predictions_come_near_the_truth_and_say_how_near(sigma, late):
     runs = [errors(seed, sigma) for seed in range(6)]
     early = statistics.median(error for found, _ in runs for error in found[:10])
-    after = statistics.median(error for found, _ in runs for error in found[90:])
-    assert after < late < early
+    assert statistics.median(error for found, _ in runs for error in found[90:]) < late < early
     assert 0.7 < statistics.mean(within for _, within in runs) < 0.95
 
 
@@ -252,10 +251,9 @@ def test_after_a_surprise_nothing_is_sure_of_its_family_there_until_it_comes_aga
         told = speeds.predict(job, desk)
         assert told.at(0.05) <= seconds * min(1.0, factor)
         assert told.at(0.95) >= seconds * max(1.0, factor)
-    assert [
-        speeds.predict(work("small-net"), desk).spread,
-        speeds.predict(work(), "laptop").spread,
-    ] == pytest.approx(elsewhere, rel=0.1)
+    assert [speeds.predict(work("small-net"), desk).spread, speeds.predict(work(), "laptop").spread] == pytest.approx(
+        elsewhere, rel=0.1
+    )
     speeds.learn(work(), desk, 100.0 * factor)
     again, other = speeds.predict(work(), desk), speeds.predict(large, desk)
     assert again.at(0.1) <= 100.0 * factor <= again.at(0.9)

@@ -27,15 +27,7 @@ drawn_slots = st.lists(st.tuples(st.sampled_from(HOSTS), st.floats(0, 1e4)), max
 )
 
 
-def work(
-    key,
-    count,
-    times,
-    priority=0,
-    spread=0.3,
-    of="net",
-    **parts,
-):
+def work(key, count, times, priority=0, spread=0.3, of="net", **parts):
     told = {host: Prediction(seconds, spread, **parts) for host, seconds in times.items()}
     return WaitingKind(
         JobKind(key, count, times, priority, spread), tuple(f"{key}-{n}" for n in range(count)), of, told
@@ -69,8 +61,7 @@ def test_first_come_gives_the_first_job_of_the_highest_priority_to_whoever_is_fr
     slots = [Slot("pi"), Slot("desk", 1.0, 1.0)]
     stays = forecast(works, slots, first_come=True).stays
     assert [(stay.job, stay.host) for stay in stays] == [("long-0", "pi"), ("next-0", "pi"), ("low-0", "pi")]
-    best = forecast(works, slots).stays
-    assert ("long-0", "desk") in [(stay.job, stay.host) for stay in best]
+    assert ("long-0", "desk") in [(stay.job, stay.host) for stay in forecast(works, slots).stays]
 
 
 @given(drawn_works, drawn_slots)
@@ -125,8 +116,7 @@ def test_a_plan_of_many_jobs_ends_when_all_hosts_together_can_have_done_them():
     times = {"gpu": 10.0, "desk": 40.0, "pi": 500.0}
     slots = [Slot(host) for host in times]
     made = forecast([work("net", 10_000, times, spread=0.0)], slots)
-    rate = sum(1 / each for each in times.values())
-    assert 1.0 <= made.end_s * rate / 10_000 < 1.08
+    assert 1.0 <= made.end_s * sum(1 / each for each in times.values()) / 10_000 < 1.08
     assert len({stay.job for stay in made.stays}) == 10_000
 
 
@@ -139,8 +129,7 @@ def test_another_host_makes_it_end_no_later():
             for n in range(8)
         ]
         few = forecast(works, [Slot(name) for name in names[:3]])
-        more = forecast(works, [Slot(name) for name in names])
-        assert more.end_s <= few.end_s * 1.001
+        assert forecast(works, [Slot(name) for name in names]).end_s <= few.end_s * 1.001
 
 
 def _played(works, hosts, longer, chance):

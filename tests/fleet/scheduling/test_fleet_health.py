@@ -247,8 +247,7 @@ def single():
 
 @pytest.mark.parametrize("end", [{"exit_code": 1}, {"exit_code": 137}, {"reason": "spawn_failed"}])
 def test_a_sick_host_gets_no_more_jobs_and_nobody_pays(fleet, end):
-    died = fleet.fall_sick(**end)
-    for name in died:
+    for name in fleet.fall_sick(**end):
         job = fleet.job(name)
         assert (job.status, job.trainer_failures, job.host_losses) == ("pending", 0, 0)
         assert job.claimable_at <= fleet.clock.now(), "and no back-off"
@@ -334,8 +333,7 @@ def test_a_report_that_comes_late_still_tells_of_a_death_at_once(fleet):
         reply = fleet.ask()
         assert reply.job_id is not None
         fleet.clock.advance(500)
-        report = a_failure(reply.claim_id, record={"train_s": 2.0})
-        fleet.service.fail(reply.job_id, report)
+        fleet.service.fail(reply.job_id, a_failure(reply.claim_id, record={"train_s": 2.0}))
     assert "pi" in fleet.out()
 
 
@@ -404,8 +402,7 @@ def see_a_pardoned_loss_come_back(comes_back="heard"):
 
 def test_a_release_lets_it_in_and_is_on_record(fleet):
     fleet.fall_sick()
-    reply = fleet.service.release("pi", "operator eve")
-    assert "3 different jobs" in reply.reason
+    assert "3 different jobs" in fleet.service.release("pi", "operator eve").reason
     assert fleet.ask().job_id is not None
     with pytest.raises(Refusal, match="not quarantined") as refused:
         fleet.service.release("pi", "operator eve")
@@ -467,8 +464,7 @@ def test_a_healthy_report_does_not_end_what_deaths_began(fleet):
 
 def test_a_sick_host_that_waits_holds_nobody_back(fleet):
     fleet.plan(a_job("one"), hosts={"pi": {"priority": 100}})
-    ill = a_capability(healthy=False, unhealthy_because="no room")
-    fleet.ask("pi", capability=ill)
+    fleet.ask("pi", capability=a_capability(healthy=False, unhealthy_because="no room"))
     fleet.service.host_registry.wait_begins("pi")
     assert fleet.ask("desktop").job_id is not None
 
@@ -623,8 +619,7 @@ def crash(fleet, host, session, *, after_s=10.0):
     assert first.claim_id is not None
     taken = fleet.ask(host, session=session + 1, crashed_claims=[first.claim_id])
     if taken.job_id is not None:  # hand it back: this is about the next host
-        shutdown = a_failure(taken.claim_id, reason="worker_shutdown")
-        fleet.service.fail(taken.job_id, shutdown)
+        fleet.service.fail(taken.job_id, a_failure(taken.claim_id, reason="worker_shutdown"))
 
 
 def test_a_job_that_crashed_two_hosts_is_tried_on_no_third(single):
@@ -643,8 +638,7 @@ def test_the_same_host_twice_or_late_or_without_a_word_is_no_suspicion(single):
     crash(single, "pi", 1)
     crash(single, "pi", 2)
     crash(single, "desktop", 1, after_s=301.0)
-    silent = single.ask("laptop", session=1)
-    assert silent.job_id is not None
+    assert single.ask("laptop", session=1).job_id is not None
     single.ask("laptop", session=2)  # began anew, and had nothing in hand when its session ended
     assert single.job("one").status is not JobStatus.FAILED
 
@@ -759,8 +753,7 @@ def test_a_step_of_the_clock_that_could_not_be_written_is_found_again(single):
     assert single.service.known_hosts()[0].last_seen == seen
     single.clock.advance(10)
     single.service.tick()
-    job = single.job("one")
-    assert job.heartbeat_at == pytest.approx(seen - 86_400), "it moved along, once"
+    assert single.job("one").heartbeat_at == pytest.approx(seen - 86_400), "it moved along, once"
     assert single.service.known_hosts()[0].last_seen == pytest.approx(seen - 86_400)
 
 
@@ -771,8 +764,7 @@ def test_deaths_without_a_word_take_a_host_out_as_well(fleet):
 
 
 def test_the_last_that_died_is_named(fleet):
-    died = fleet.fall_sick()
-    assert f"the last was {died[-1]}" in fleet.out()["pi"].reason
+    assert f"the last was {fleet.fall_sick()[-1]}" in fleet.out()["pi"].reason
 
 
 def test_a_loss_that_was_given_back_does_not_speak_for_the_next_host(fleet):

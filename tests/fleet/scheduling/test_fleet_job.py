@@ -85,8 +85,7 @@ def test_the_database_knows_the_same_lists():
 
 
 def test_the_table_is_whole():
-    reached = {row.target for row in TRANSITIONS.values()}
-    assert reached == set(JobStatus)
+    assert {row.target for row in TRANSITIONS.values()} == set(JobStatus)
     assert not LIVE & FINAL
     assert LIVE | FINAL | {JobStatus.PENDING} == set(JobStatus)
     for row in TRANSITIONS.values():
@@ -184,8 +183,7 @@ def test_an_empty_capability_is_a_host_of_nothing():
 @given(st.permutations(list(a_job())))
 def test_an_identity_depends_on_no_order_and_on_nothing_but_its_keys(order):
     job = a_job(hyper={"lr": 0.1, "depth": 3})
-    shuffled = {key: job[key] for key in order}
-    assert spec_hash(shuffled) == spec_hash(job)
+    assert spec_hash({key: job[key] for key in order}) == spec_hash(job)
     assert spec_hash({**job, "name": "x", "priority": 1, "n_resamples": 2}) == spec_hash(job)
     for key in IDENTITY_KEYS:
         assert spec_hash({**job, key: "something else"}) != spec_hash(job)

@@ -414,6 +414,5 @@ def test_a_host_trains_no_more_jobs_than_it_has_slots():
     assert policy.is_full(host, training)
     untried = a_host(cores=4096, untried=True)
     assert policy.is_full(untried, training[:1]) is None
-    delivering = [replace(each, heard_s=None) for each in training[:2]]
-    for held in (training[:2], delivering):
+    for held in (training[:2], [replace(each, heard_s=None) for each in training[:2]]):
         assert "holds 2 jobs, and is not in the plan" in (policy.is_full(untried, held) or "")

@@ -106,8 +106,7 @@ def test_a_changed_row_shows(whole, row, field):
 @given(out=st.integers(0, 4))
 def test_a_row_taken_out_or_put_elsewhere_shows(whole, out):
     assert first_broken(whole[:out] + whole[out + 1 :]) == out + 2
-    swapped = [*whole[:out], whole[out + 1], whole[out], *whole[out + 2 :]]
-    assert first_broken(swapped) is not None
+    assert first_broken([*whole[:out], whole[out + 1], whole[out], *whole[out + 2 :]]) is not None
 
 
 def test_a_part_of_the_chain_can_be_checked_from_a_noted_digest(whole):
@@ -124,8 +123,7 @@ def said(receiver, *words):
 
     environ = {"CIS490_OPERATOR_TOKEN": "open sesame"}
     world = CommandContext(connect=connect, out=out, err=err, environ=environ)
-    code = main([*words], context=world)
-    return code, out.getvalue(), err.getvalue()
+    return main([*words], context=world), out.getvalue(), err.getvalue()
 
 
 def test_the_command_shows_the_rows_and_says_that_they_are_whole(tmp_path):

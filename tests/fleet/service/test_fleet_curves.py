@@ -138,8 +138,7 @@ def test_attempts_are_one_curve_that_says_where_each_begins(fleet):
     ]
     assert fleet.losses() == {n: n + (10.0 if n < 5 else 20.0) for n in range(1, 9)}
     assert fleet.losses(attempt=1) == {n: 10.0 + n for n in range(1, 7)}
-    third = fleet.again(second)
-    fleet.beat(third, told(1, loss=30.0), told(2, loss=31.0))
+    fleet.beat(fleet.again(second), told(1, loss=30.0), told(2, loss=31.0))
     assert fleet.losses() == {1: 30.0, 2: 31.0}, "one that began afresh is the whole curve"
     assert fleet.losses(attempt=2) == {n: 20.0 + n for n in range(5, 9)}
 
@@ -179,8 +178,7 @@ def test_a_copied_disk_that_knows_of_fewer_lines_makes_no_output_complete():
         fleet.service.output(JOB, OutputRequest(claim_id=claim_id, log=log))
 
     def total():
-        attempt = fleet.service.queue.attempts.by_claim(claim_id)
-        return attempt.log_total
+        return fleet.service.queue.attempts.by_claim(claim_id).log_total
 
     claim_id = fleet.granted()
     brought(told(1), first=0, total=1)

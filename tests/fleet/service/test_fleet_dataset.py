@@ -333,8 +333,7 @@ def test_of_pieces_that_come_together_all_are_taken_or_none(receiver, tmp_path, 
     folder = a_folder(tmp_path / "many", a=b"aaaa", b=b"bb", c=b"c")
     calls, listing = receiver.client().datasets, read_folder(folder, QUIET)
     calls.announce(listing)
-    contents = (b"aaaa", b"bb", b"c")
-    good = [(hashlib.sha256(each).hexdigest(), each) for each in contents]
+    good = [(hashlib.sha256(each).hexdigest(), each) for each in (b"aaaa", b"bb", b"c")]
     body = {
         "another": batch([*good[:2], (good[2][0], b"d")]),
         "short": batch([*good[:2], (good[2][0], b"")]),

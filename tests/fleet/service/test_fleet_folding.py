@@ -212,8 +212,7 @@ def test_lines_that_are_in_a_file_already_go_into_no_other(small):
     (before,) = small.pieces()
     assert before.count == 4
     assert isinstance(step, Disk)
-    file = step.work()
-    assert not small.queue.logs.fold(logs.piece_of(file), 100)
+    assert not small.queue.logs.fold(logs.piece_of(step.work()), 100)
     overlapping = small.store.logs.write("id-one", 1, 3, ["d", "e"])
     assert not small.queue.logs.fold(logs.piece_of(overlapping), 100)
     assert small.pieces() == [before]

@@ -13,12 +13,7 @@ from training.fleet.service import incident_table as rules
 from training.fleet.service.audit import AuditLog
 from training.fleet.service.incident_table import IncidentTable, IncidentViews
 from training.fleet.wire.constants import ProblemType, Refusal
-from training.fleet.wire.incident_messages import (
-    SPANS_MAX,
-    WatchedIncident,
-    WatchReply,
-    WatchRequest,
-)
+from training.fleet.wire.incident_messages import SPANS_MAX, WatchedIncident, WatchReply, WatchRequest
 
 WHY = [{"channel": "forks", "share": 0.6}, {"channel": "cpu_user", "share": 0.25}]
 

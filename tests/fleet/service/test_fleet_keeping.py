@@ -63,8 +63,7 @@ def test_what_goes_is_said_everywhere_and_not_trained_again(two):
     lines = {each.job_id: each for each in index_rows(two.reader)}
     assert lines["id-worse"].removed_why == BEST
     assert b"removed" not in lines["id-better"].line()
-    stored = two.reader.one("stored")
-    assert stored["size"] == len(b"better")
+    assert two.reader.one("stored")["size"] == len(b"better")
     assert two.findings(notes=True) == []
     assert two.service.claim(a_worker_claim("pi")).job_id is None
     assert two.collect() == [], "a second look finds nothing"
@@ -97,8 +96,7 @@ def test_the_figure_is_never_one_of_the_test_side(house):
     """The test's figure, which a trainer says at its end, has no epoch and is no point of a curve."""
     house.train("worse", 0.5)
     house.train("better", 0.75)
-    job = house.queue.get("id-worse")
-    assert job is not None
+    assert house.queue.get("id-worse") is not None
     (attempt,) = house.queue.attempts.of_job("id-worse")
     house.queue.attempts.note_progress(attempt, attempt.seq + 1, {"event": "done", "metric": 0.99})
     house.keeps(best=1)
@@ -366,8 +364,7 @@ def test_a_backup_and_a_restore_know_what_went(two, tmp_path):
     assert made.contents.bundles == 1
     elsewhere = House(tmp_path / "elsewhere", FakeClock(two.clock.now()))
     elsewhere.close()
-    done = Restore(tmp_path / "backups", elsewhere.state, two.clock).run(force=True)
-    assert done.lost == []
+    assert Restore(tmp_path / "backups", elsewhere.state, two.clock).run(force=True).lost == []
     elsewhere.open()
     assert elsewhere.removed("worse") == BEST
     assert elsewhere.findings(notes=True) == []

@@ -48,8 +48,7 @@ def test_every_name_that_a_plan_allows_is_one_on_the_command_line(tmp_path):
 
 def a_service(*jobs):
     """With jobs of these names and ids."""
-    queue = JobQueue(":memory:", clock=FakeClock())
-    service = Service(queue, FakeShelf())
+    service = Service(JobQueue(":memory:", clock=FakeClock()), FakeShelf())
     service.reload([a_job(name, job_id=job_id) for name, job_id in jobs], Plan())
     return service
 

@@ -93,8 +93,7 @@ def test_an_order_is_kept_once_replaced_by_another_and_audited(house):
 def test_an_order_outlives_the_receiver(house):
     house.ask("pi")
     house.service.order("pi", OrderKind.PAUSE, "ada")
-    again = Service(house.queue, FakeShelf())
-    assert again.claim(a_worker_claim("pi", slot=1)).job_id is None
+    assert Service(house.queue, FakeShelf()).claim(a_worker_claim("pi", slot=1)).job_id is None
 
 
 def test_a_host_at_rest_for_its_owner_gets_nothing_and_what_waited_before_neither(house):
@@ -115,8 +114,7 @@ def test_a_heartbeat_tells_of_the_owner_too_and_paused_time_is_no_training_time(
     def beat(seq, paused_s, *, paused, resting):
         said = a_beat(granted.claim_id, seq=seq, paused_s=paused_s, paused=paused, resting=resting)
         house.service.heartbeat(str(granted.job_id), said)
-        attempt = house.queue.attempts.by_claim(str(granted.claim_id))
-        return attempt.heard_s
+        return house.queue.attempts.by_claim(str(granted.claim_id)).heard_s
 
     house.clock.advance(60)
     assert beat(1, 0.0, paused=False, resting=None) == 60
@@ -139,13 +137,11 @@ def test_the_shares_of_a_host_that_rests_go_to_others_at_once():
     first, second = house.ask("fast"), house.ask("slow")
     assert first.job_id
     assert second.job_id
-    fleet = house.service.fleet(but="slow")
-    assert [host.name for host in fleet.alive] == ["fast"]
+    assert [host.name for host in house.service.fleet(but="slow").alive] == ["fast"]
     house.service.order("fast", OrderKind.PAUSE, "ada")
     making = house.service.begin_schedule()
     house.service.follow_schedule(making, house.queue.ahead.make(making))
-    made = house.queue.ahead.rolling.made
-    assert {slot.host for slot in made.slots} == {"slow"}
+    assert {slot.host for slot in house.queue.ahead.rolling.made.slots} == {"slow"}
     house.queue.close()
 
 

@@ -124,8 +124,7 @@ def test_a_requeue_trains_with_what_the_plan_says_now(receiver, end):
     assert edit.holds == f"when it is requeued; it is {end} with what it was granted"
     receiver.service.requeue("one")
     assert receiver.ask("pi").job_id is None, "denied now"
-    again = receiver.ask("desktop")
-    assert again.spec["max_run_s"] == 60.0
+    assert receiver.ask("desktop").spec["max_run_s"] == 60.0
 
 
 def test_what_runs_goes_on_as_granted_and_the_reload_says_so(receiver):
@@ -176,8 +175,7 @@ def test_the_first_plan_after_a_start_is_no_edit_of_hosts(receiver):
 
 
 def test_an_empty_list_says_as_much_as_none():
-    before = {"allow_jobs": [], "cuda": None, "description": ""}
-    assert changed(before, {}) == ()
+    assert changed({"allow_jobs": [], "cuda": None, "description": ""}, {}) == ()
     assert changed({}, {"cuda": False, "priority": 0}) == ("cuda", "priority")
     assert changed({"trainer": {"a": 1}}, {"trainer": {"a": 2}}) == ("trainer.a",)
 
@@ -249,16 +247,14 @@ def test_what_comes_back_failed_is_told(receiver):
     receiver.plan(a_job("one"))
     receiver.fail(receiver.granted(), exit_code=65)
     receiver.plan(a_job("two"))
-    reply = receiver.plan(a_job("one"))
-    edit, left = reply.edits
+    edit, left = receiver.plan(a_job("one")).edits
     assert (edit.kind, left.kind) == ("revived", "left")
     assert edit.holds.startswith("it stays failed (trainer: exit code 65")
 
 
 def test_what_leaves_the_plan_is_named_with_what_becomes_of_it(receiver):
     """A seed that was mistyped makes other jobs: the counts alone do not say of which."""
-    names = ["runs", "done", "failed", "waits"]
-    receiver.plan(*map(a_job, names))
+    receiver.plan(*map(a_job, ["runs", "done", "failed", "waits"]))
     receiver.granted(), receiver.deliver(receiver.granted("mac"), name="done")
     for host in ("desk", "mac"):
         receiver.fail(receiver.granted(host), "failed", exit_code=65)

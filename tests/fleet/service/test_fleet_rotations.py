@@ -147,8 +147,7 @@ def test_what_was_made_otherwise_or_tested_elsewhere_is_not_counted():
     assert view.notes == [
         "gbt[host=rack,seed=0] and 1 more were trained on other data, and are not counted: requeue them"
     ]
-    deaf = member("rack", 0, 0.1, result={"hosts": ["rack", "shed"]})
-    (view,) = folded([*found[:4], deaf])
+    (view,) = folded([*found[:4], member("rack", 0, 0.1, result={"hosts": ["rack", "shed"]})])
     assert view.done == 4
     assert "was tested on other hosts" in view.notes[0]
 

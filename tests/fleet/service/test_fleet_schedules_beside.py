@@ -77,8 +77,7 @@ def test_while_a_schedule_is_made_the_last_one_holds(fleet):
     make(fleet)
     making = fleet.service.begin_schedule()
     made = fleet.queue.ahead.make(making)
-    granted = ask(fleet)
-    assert granted.job_id is not None
+    assert ask(fleet).job_id is not None
     fleet.service.follow_schedule(making, made)
     in_force = fleet.queue.ahead.rolling.made
     assert sum(share.count for shares in in_force.shares for share in shares) == 10
@@ -177,8 +176,7 @@ def test_what_a_host_was_promised_does_not_outlive_its_absence():
             fleet.beat(claim, "job-0", seq=n + 1)
         again = ask(fleet, "pi").declined
         assert again is not None
-        now = fleet.clock.now()
-        assert again.open_at > now + 200.0, "its wait begins again"
+        assert again.open_at > fleet.clock.now() + 200.0, "its wait begins again"
 
 
 def test_no_job_is_kept_for_a_host_that_is_gone():
@@ -227,6 +225,5 @@ def test_no_job_is_scheduled_for_a_host_whose_memory_others_use():
         for host, free_gib in (("desktop", 16.0), ("pi", 1.0)):
             ask(fleet, host, capability=a_capability(ram=16.0, ram_available_gib=free_gib))
         fleet.plan(*(a_job(f"job-{n}", seed=n, min_ram_gib=4) for n in range(3)))
-        making = fleet.service.begin_schedule()
-        kinds = fleet.queue.ahead.make(making).schedule.kinds.values()
+        kinds = fleet.queue.ahead.make(fleet.service.begin_schedule()).schedule.kinds.values()
         assert [[*kind.seconds] for kind in kinds] == [["desktop"]]

@@ -190,13 +190,11 @@ def test_a_request_id_belongs_to_its_host(receiver):
 
 
 def test_a_request_whose_attempt_has_ended_is_not_answered_with_a_dead_claim(receiver):
-    claim_id = receiver.granted(request_id="r1")
-    receiver.fail(claim_id)
+    receiver.fail(receiver.granted(request_id="r1"))
     said = refused(ProblemType.LEASE_SUPERSEDED, receiver.granted, request_id="r1")
     assert "trainer_failed" in said
     receiver.clock.advance(100)
-    other = receiver.granted("desktop")
-    receiver.beat(other)
+    receiver.beat(receiver.granted("desktop"))
     crashed = a_worker_claim(request_id="r1", session=2)
     said = refused(ProblemType.LEASE_SUPERSEDED, receiver.claim, crashed)
     assert "trainer_failed" in said, "how its own attempt ended, though another runs"
@@ -221,8 +219,7 @@ def test_invalid_ids_are_refused(receiver, field):
 
 def test_a_slot_holds_one_job_and_other_slots_are_free(receiver):
     receiver.granted()
-    said = refused(ProblemType.SLOT_BUSY, receiver.granted)
-    assert "id-one" in said
+    assert "id-one" in refused(ProblemType.SLOT_BUSY, receiver.granted)
     receiver.granted(slot=1)
     assert receiver.queue.counts()["claimed"] == 2
 
@@ -269,8 +266,7 @@ def test_an_older_session_may_not_claim_any_more(receiver):
 )
 def test_only_session_ids_that_sort_are_compared(receiver, newer, older, ordered):
     receiver.granted(session_id=newer)
-    again = a_worker_claim(session_id=older)
-    assert receiver.claim(again).attempt == (None if ordered else 2)
+    assert receiver.claim(a_worker_claim(session_id=older)).attempt == (None if ordered else 2)
 
 
 def test_a_clone_is_refused_and_shown_until_the_first_is_silent_for_a_lease(receiver):
@@ -311,8 +307,7 @@ def test_every_message_shows_that_a_host_lives(receiver):
 
 @pytest.mark.parametrize("how", ["repeated", "refused", "held back"])
 def test_a_claim_that_moves_nothing_shows_that_a_host_lives(receiver, how):
-    first = a_worker_claim(session_id="0000000001-aa", request_id="first", echo="")
-    receiver.claim(first)
+    receiver.claim(a_worker_claim(session_id="0000000001-aa", request_id="first", echo=""))
     receiver.ask(session_id="0000000002-bb", request_id="second", echo="")
     match how:
         case "repeated":
@@ -369,8 +364,7 @@ def test_an_idle_host_of_higher_priority_goes_first_for_a_while(receiver):
 
 
 def test_a_grant_says_which_variables_the_plan_has_for_this_host(receiver):
-    declared = {"Pi": {"env": {"HF_HOME": "/data/hf"}}}
-    receiver.plan(a_job("one"), a_job("two"), hosts=declared)
+    receiver.plan(a_job("one"), a_job("two"), hosts={"Pi": {"env": {"HF_HOME": "/data/hf"}}})
     asked = a_worker_claim("pi", request_id="r")
     assert receiver.claim(asked).env == receiver.claim(asked).env == {"HF_HOME": "/data/hf"}
     assert receiver.ask("laptop").env is None
@@ -399,8 +393,7 @@ def test_after_a_failure_another_host_goes_first(receiver):
     receiver.service.cancel("two")
     receiver.ask("desktop")
     receiver.queue.requeue("id-one")
-    claim_id = receiver.granted("pi")
-    receiver.fail(claim_id)
+    receiver.fail(receiver.granted("pi"))
     receiver.clock.advance(POLICY.backoff_s)
     waits = receiver.ask("pi")
     assert (waits.job_id, waits.retry_after_s) == (None, POLICY.retry_elsewhere_grace_s)
@@ -436,8 +429,7 @@ def test_output_lines_are_cut_and_stored_once(receiver):
 
 
 def test_a_line_that_hides_further_lines_counts_as_one(receiver):
-    claim_id = receiver.granted()
-    beat = a_beat(claim_id, log=some_lines("a\nb\nc", "d"))
+    beat = a_beat(receiver.granted(), log=some_lines("a\nb\nc", "d"))
     assert receiver.service.heartbeat("id-one", beat).log_next == 2
     (chunk,) = receiver.queue.db.all("log", job_id="id-one", attempt=1, after=0, most=10)
     assert len(chunk["text"].split("\n")) == chunk["count"] == 2
@@ -488,8 +480,7 @@ def test_what_was_trained_must_be_what_the_job_asks_for(receiver):
 
 
 def test_a_failure_keeps_the_error_and_says_what_follows(receiver):
-    claim_id = receiver.granted()
-    failure = a_failure(claim_id, error="x" * 9999, exit_code=65, record={"seconds": 3})
+    failure = a_failure(receiver.granted(), error="x" * 9999, exit_code=65, record={"seconds": 3})
     assert receiver.service.fail("id-one", failure).status == "failed"
     (attempt,) = receiver.queue.attempts.of_job("id-one")
     assert (attempt.exit_code, attempt.record, len(attempt.error or "")) == (65, {"seconds": 3}, 4096)
@@ -502,8 +493,7 @@ def test_a_failure_keeps_the_error_and_says_what_follows(receiver):
 @pytest.mark.parametrize("said", ["worker shutdown", "Worker Shutdown "])
 def test_the_old_form_of_a_hand_back_is_understood(receiver, said):
     receiver.claim(a_claim("pi"))
-    reply = receiver.fail(None, host_id="pi", error=said)
-    assert reply.status == "pending"
+    assert receiver.fail(None, host_id="pi", error=said).status == "pending"
     assert receiver.queue.attempts.of_job("id-one")[0].end_reason is EndReason.WORKER_SHUTDOWN
     assert receiver.job().trainer_failures == 0
 
@@ -547,8 +537,7 @@ def lose(receiver):
 
 
 def test_a_late_complete_is_adopted(receiver):
-    claim_id = lose(receiver)
-    receiver.deliver(claim_id)
+    receiver.deliver(lose(receiver))
     assert receiver.status() == "completed"
     job, (attempt,) = receiver.job(), receiver.queue.attempts.of_job("id-one")
     assert (job.host_losses, job.artifact_id, job.worker_hostname) == (0, A, "pi")
@@ -573,8 +562,7 @@ def test_a_late_message_does_not_undo_the_operators_word(receiver, word):
 
 
 def test_a_late_fail_is_refused(receiver):
-    claim_id = lose(receiver)
-    refused(ProblemType.LEASE_SUPERSEDED, receiver.fail, claim_id)
+    refused(ProblemType.LEASE_SUPERSEDED, receiver.fail, lose(receiver))
     assert receiver.job().trainer_failures == 0
 
 
@@ -609,8 +597,7 @@ def test_the_receiver_ends_what_its_worker_lets_run_far_beyond_the_limit(limited
     assert (ended.error or "").startswith(
         "host pi has had it for 1 h 15 min, and it may run for 1 h 00 min, and the worker did not stop it; "
     )
-    job = limited.job()
-    assert job.trainer_failures == 1
+    assert limited.job().trainer_failures == 1
     refused(ProblemType.LEASE_SUPERSEDED, limited.beat, claim)
 
 
@@ -776,8 +763,7 @@ def full_disk(step_s):
 
 def test_a_clock_set_back_while_the_receiver_was_down_holds_nothing_up(receiver):
     """A small board without a clock chip starts with the time of its last shutdown, and finds the right one later."""
-    two = receiver.granted()
-    receiver.fail(two, error="boom")
+    receiver.fail(receiver.granted(), error="boom")
     held = receiver.granted("pi")
     assert held
     receiver.clock.step(-DAY)
@@ -822,8 +808,7 @@ def test_a_job_is_named_by_its_name_its_id_or_a_unique_prefix(receiver):
     assert found == ["abc1", "abc1", "abc1", "abd2"]
     assert "gbt (abc1), mlp (abd2)" in refused(ProblemType.UNKNOWN_JOB, receiver.service.resolve, "ab")
     for ref in ("", "x", "'; DROP TABLE jobs", "\x1b[31m"):
-        said = refused(ProblemType.UNKNOWN_JOB, receiver.service.resolve, ref)
-        assert "\x1b" not in said
+        assert "\x1b" not in refused(ProblemType.UNKNOWN_JOB, receiver.service.resolve, ref)
 
 
 def test_a_name_that_several_jobs_have_is_refused_with_their_ids(receiver):
@@ -842,8 +827,7 @@ def test_requeue_gives_a_job_its_budgets_back(receiver, exit_code):
 
 def test_cancel_of_what_is_over_is_refused_with_the_state(receiver):
     receiver.service.cancel("one")
-    said = refused(ProblemType.WRONG_STATE, receiver.service.cancel, "one")
-    assert "cancelled already" in said
+    assert "cancelled already" in refused(ProblemType.WRONG_STATE, receiver.service.cancel, "one")
 
 
 def test_a_reload_leaves_what_is_in_flight(receiver):
@@ -859,8 +843,7 @@ def test_a_reload_leaves_what_is_in_flight(receiver):
 
 
 def test_who_delivers_is_heard(receiver):
-    claim_id = receiver.granted()
-    permission = receiver.service.upload_permission("id-one", claim_id, "pi")
+    permission = receiver.service.upload_permission("id-one", receiver.granted(), "pi")
     assert (permission.model, permission.mode, permission.attempt) == ("gbt", "realistic", 1)
     receiver.clock.advance(500)
     assert receiver.service.upload_done(permission, A, 10) is None, "it is not in the store"
@@ -872,8 +855,7 @@ def test_who_delivers_is_heard(receiver):
 
 
 def test_an_upload_whose_claim_was_lost_meanwhile_is_refused_at_its_end(receiver):
-    claim_id = receiver.granted()
-    permission = receiver.service.upload_permission("id-one", claim_id, None)
+    permission = receiver.service.upload_permission("id-one", receiver.granted(), None)
     receiver.service.requeue("one")
     refused(ProblemType.LEASE_SUPERSEDED, receiver.service.upload_done, permission, A, 10)
     assert receiver.queue.db.all("artifacts") == []
@@ -890,8 +872,7 @@ def test_a_second_different_bundle_is_neither_taken_nor_listed(receiver):
 
 def test_a_capability_is_what_the_last_claim_said(receiver):
     receiver.plan(a_job("big", priority=99, require_cuda=True))
-    first = receiver.ask("desktop", capability=a_capability())
-    assert first.job_id == "id-one"
+    assert receiver.ask("desktop", capability=a_capability()).job_id == "id-one"
     second = a_worker_claim("desktop", slot=1, capability=a_capability(cuda=True))
     assert receiver.claim(second).job_id == "id-big"
 
@@ -1025,8 +1006,7 @@ def test_nobody_delivers_for_another_installation(receiver):
     held = receiver.granted()
     refused(ProblemType.HOST_ID_CONFLICT, receiver.ask, instance_id="another", delivering=[held])
     receiver.ask("laptop", delivering=[held])
-    attempt = receiver.queue.attempts.by_claim(held)
-    assert attempt.heard_s is not None, "it trains as before"
+    assert receiver.queue.attempts.by_claim(held).heard_s is not None, "it trains as before"
 
 
 @pytest.mark.parametrize(
@@ -1044,10 +1024,7 @@ def test_a_worker_is_told_for_how_many_jobs_it_may_ask(receiver, declared, slots
     [
         ({"reserve_cores": 4}, "reserve_cores = 4 leaves nothing of its 4 cores"),
         ({"reserve_ram_gib": 9}, "reserve_ram_gib = 9 leaves nothing of its 8.0 GiB of memory"),
-        (
-            {"reserve_ram_gib": 7},
-            "reserve_ram_gib = 7 leaves nothing of its 6.0 GiB of memory that are free now",
-        ),
+        ({"reserve_ram_gib": 7}, "reserve_ram_gib = 7 leaves nothing of its 6.0 GiB of memory that are free now"),
     ],
 )
 def test_a_reserve_that_leaves_nothing_is_named(receiver, declared, sentence):
@@ -1075,8 +1052,7 @@ def test_what_goes_on_is_not_given_again_to_the_host_that_trains_it():
     assert reply.reason == "host pi still trains lost, which was given up as lost; its heartbeat is due"
     empty.beat(held, "lost")
     assert empty.queue.attempts.live_on("pi"), "it was readopted"
-    again = empty.ask(slot=1, training=training)
-    assert again.reason == "no job is pending"
+    assert empty.ask(slot=1, training=training).reason == "no job is pending"
 
 
 def _booked(reply):
@@ -1091,8 +1067,7 @@ def test_two_slots_that_need_the_last_gib_get_one_job(empty):
     assert _booked(first) == (1, 2.5)
     used = TrainerUse(claim_id=str(first.claim_id), ram_gib=1.0)
     there = capability | {"ram_available_gib": 4.0}  # 1 ours, 1 somebody's: 2.5 are left for others
-    second = empty.ask(slot=1, capability=there, training=[used])
-    assert _booked(second) == (1, 2.5)
+    assert _booked(empty.ask(slot=1, capability=there, training=[used])) == (1, 2.5)
     third = empty.ask(slot=2, capability=there, training=[used])
     assert third.reason == "the next job waits for room here: 2.5 GiB of memory wanted, and 0.0 left beside 2 jobs"
 
@@ -1134,5 +1109,4 @@ def test_a_job_goes_on_with_as_many_threads_as_before():
     assert _booked(first)[0] == 4
     empty.fail(first.claim_id, "threaded", reason="interrupted", exit_code=None)
     empty.clock.advance(60)
-    again = empty.ask("desktop", capability=capability | {"cpu_cores": 16})
-    assert _booked(again)[0] == 4
+    assert _booked(empty.ask("desktop", capability=capability | {"cpu_cores": 16}))[0] == 4

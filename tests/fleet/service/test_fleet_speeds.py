@@ -61,8 +61,7 @@ def test_jobs_that_differ_in_seed_alone_are_one_kind_whose_time_is_learned_on_ea
 
 
 @pytest.mark.parametrize(
-    "record",
-    [None, {}, {"train_s": -1.0}, {"train_s": "10"}, {"train_s": True}, {"train_s": 0}, {"train_s": [10.0]}],
+    "record", [None, {}, {"train_s": -1.0}, {"train_s": "10"}, {"train_s": True}, {"train_s": 0}, {"train_s": [10.0]}]
 )
 def test_a_record_without_a_time_teaches_nothing(fleet, record):
     fleet.train("desk", record)

@@ -109,8 +109,7 @@ def test_filters_let_through_what_a_look_at_each_job_lets_through(listed, wanted
         if following is None:
             break
         place = following
-    every = listed.views.jobs().jobs
-    expected = [each for each in every if passes(wanted, each)]
+    expected = [each for each in listed.views.jobs().jobs if passes(wanted, each)]
     keys = {
         "newest": lambda job: -(job.finished_at or job.claimed_at or job.created_at),
         "name": lambda job: job.name,
@@ -492,8 +491,7 @@ def test_explain_agrees_with_the_claim(spec, hosts, age_s, avoids):
         (now - age_s, host_avoided, None if left_s is None else now + left_s),
     )
     for verdict in views.explain("id-one").hosts:
-        asked = a_worker_claim(verdict.host, capability=capabilities[verdict.host])
-        reply = service.claim(asked)
+        reply = service.claim(a_worker_claim(verdict.host, capability=capabilities[verdict.host]))
         assert (reply.job_id is not None) == (verdict.reason == "ok"), (verdict, reply)
         if reply.job_id is not None:
             break  # the others would now be told of another state
@@ -538,10 +536,7 @@ def test_explain_of_what_is_over_says_how_it_ended(fleet):
 
 def test_workers_show_what_they_can_do_hold_and_lack(fleet):
     jobs = [a_job("one")]
-    plan = Plan(
-        hosts={"pi": {"allow_jobs": ["gbt"]}},
-        trainer_digests=dict.fromkeys(("cnn", "mlp", "gru"), "new"),
-    )
+    plan = Plan(hosts={"pi": {"allow_jobs": ["gbt"]}}, trainer_digests=dict.fromkeys(("cnn", "mlp", "gru"), "new"))
     fleet.service.reload(jobs, plan)
     fleet.ask("pi", trainer_digests=dict.fromkeys(("cnn", "mlp", "gru"), "old"))
     with pytest.raises(Refusal):

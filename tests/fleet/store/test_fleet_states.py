@@ -258,8 +258,7 @@ def test_a_stretch_without_an_epoch_begins_no_earlier_than_the_one_before_came()
     on = {"attempt": 3, "host": "laptop", "begins": 1, "ends": 30}
     assert states.joined([known, silent], on) == [known, on]
     further = {**on, "begins": 5}
-    told = states.joined([known, silent], further)
-    assert told == [known, {**silent, "ends": 5}, further]
+    assert states.joined([known, silent], further) == [known, {**silent, "ends": 5}, further]
 
 
 def test_stretches_of_a_trainer_that_counts_no_epochs_are_all_kept():

@@ -568,8 +568,7 @@ def test_of_two_that_take_an_upload_over_at_once_one_writes(monkeypatch):
         quicker.append(store.open_part(CLAIM, SHA))
 
     monkeypatch.setattr(first, "close", close)
-    last = store.open_part(CLAIM, SHA)
-    last.write(b"x")
+    store.open_part(CLAIM, SHA).write(b"x")
     with pytest.raises(Fenced):
         quicker[0].write(b"y")
 
@@ -578,8 +577,7 @@ def test_an_upload_that_is_taken_over_counts_with_all_that_is_there():
     store = on_memory(MemoryFs(capacity=100_000))
     with contextlib.closing(store.open_part(CLAIM, SHA, host="pi")) as part:
         part.write(BODY[:3000])
-    first = store.open_part(CLAIM, SHA, offset=3000, host="pi", coming=60_000)
-    assert first.size == 3000
+    assert store.open_part(CLAIM, SHA, offset=3000, host="pi", coming=60_000).size == 3000
     share = (100_000 - 1000 - 3000 + 3000) // 4
     with pytest.raises(ShareFull):
         store.open_part("d" * 32, SHA, host="pi", coming=share - 2999)
@@ -587,8 +585,7 @@ def test_an_upload_that_is_taken_over_counts_with_all_that_is_there():
 
 
 def test_a_large_upload_takes_the_room_of_as_many_idle_ones_as_it_needs():
-    fs = MemoryFs(capacity=20_000)
-    store = on_memory(fs)
+    store = on_memory(MemoryFs(capacity=20_000))
     for claim in ("1" * 32, "2" * 32, "3" * 32):
         with contextlib.closing(store.open_part(claim, SHA, host="pi")) as part:
             part.write(b"x" * 4000)

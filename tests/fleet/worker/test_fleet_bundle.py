@@ -163,8 +163,7 @@ def test_any_weights_come_back(tmp_path_factory, seed, times):
     packed = pack_mlp(folder, folder / "b")
     assert unpack(packed.path)["mlp_oracle.pt"] == weights
     assert len(zstandard.ZstdDecompressor().stream_reader(packed.path.read_bytes()).read()) % 10240 == 0
-    again = pack_mlp(folder, folder / "c")
-    assert again.sha256 == packed.sha256
+    assert pack_mlp(folder, folder / "c").sha256 == packed.sha256
 
 
 def test_an_empty_output_is_none(tmp_path):

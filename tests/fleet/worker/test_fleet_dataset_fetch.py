@@ -162,8 +162,7 @@ def test_a_new_version_costs_its_changed_pieces_alone(cache, shelf, folder, tmp_
 
 def test_a_receiver_that_is_away_is_waited_for(cache, shelf, folder):
     shelf.trouble = [Unreachable("away")] * 50 + [None, Unreachable("away"), Damaged("a flipped bit")]
-    dataset_id = shelf.add(folder)
-    assert files(cache.get(dataset_id)) == files(folder)
+    assert files(cache.get(shelf.add(folder))) == files(folder)
 
 
 def test_what_keeps_arriving_damaged_or_is_refused_ends_the_fetch(cache, shelf, folder):
@@ -206,8 +205,7 @@ def test_what_was_used_longest_ago_goes_first(tmp_path, shelf):
     cache = Cache(tmp_path, shelf, bytes_max=5 * PIECE)
     for dataset_id in (ids[0], ids[1], ids[0], ids[2]):
         cache.get(dataset_id)
-    kept = {path.name for path in (tmp_path / "cache/sets").iterdir()}
-    assert kept == {ids[0], ids[2]}
+    assert {path.name for path in (tmp_path / "cache/sets").iterdir()} == {ids[0], ids[2]}
     large = shelf.add(a_folder(tmp_path / "d", f=block("d", 5)))
     cache.get(large)
     assert {path.name for path in (tmp_path / "cache/sets").iterdir()} == {large}, "as many as it takes"
@@ -413,8 +411,7 @@ def test_a_bit_that_flips_on_the_way_is_noticed_and_fetched_again(receiver, fold
 
 
 def test_a_host_may_fetch_what_it_may_train_on_and_nothing_else(receiver):
-    job = a_job("named") | {"dataset": "d" * 64}
-    receiver.add(job)
+    receiver.add(a_job("named") | {"dataset": "d" * 64})
     grant = receiver.client("pi").claim(a_capability())
     while grant is not None and grant.name != "named":
         receiver.client("pi").fail(grant.job_id, claim_id=grant.claim_id, error="other", exit_code=2)

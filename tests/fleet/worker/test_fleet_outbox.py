@@ -127,8 +127,7 @@ def test_write_that_was_cut_anywhere_loses_and_doubles_nothing(printer):
     printer.say("c", 'd "é"')
     (path,) = printer.outbox.folder.glob("*.jsonl")
     whole = path.read_bytes()
-    heading = whole.index(b"\n") + 1
-    for length in range(heading, len(whole)):
+    for length in range(whole.index(b"\n") + 1, len(whole)):
         path.write_bytes(whole[:length])
         printer.restarted()
         assert every_line(printer.outbox, "c1") == numbered("a", "b", "c", 'd "é"')
@@ -386,8 +385,7 @@ def test_output_is_taken_from_its_own_host_alone(receiver):
         ("id-two", "pi", claim_id),
         ("id-one", "pi", "invented"),
     ):
-        log = LogLines(lines=["x"])
-        request = OutputRequest(host_id=host, claim_id=claim, log=log)
+        request = OutputRequest(host_id=host, claim_id=claim, log=LogLines(lines=["x"]))
         refused(ProblemType.LEASE_SUPERSEDED, receiver.service.output, job_id, request)
     assert stored(receiver) == []
 
@@ -491,8 +489,7 @@ def away_while_the_worker_dies(fleet, behaviour, crash_at):
     """The worker is killed at ``crash_at``, the receiver too; the worker comes again first, in vain."""
     fleet.plan(job=behaviour)
     fleet.start_receiver()
-    worker = fleet.start_worker(crash_at=crash_at)
-    assert worker.wait(PATIENCE_S) == -9, fleet.log("host")
+    assert fleet.start_worker(crash_at=crash_at).wait(PATIENCE_S) == -9, fleet.log("host")
     assert fleet.receiver is not None
     fleet.receiver.kill()
     fleet.receiver.wait()

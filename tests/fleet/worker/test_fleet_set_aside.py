@@ -81,8 +81,7 @@ def put(aside, folder, number, size=10):
 
 def test_it_lies_in_a_dated_folder_and_the_oldest_goes_when_it_is_full(tmp_path):
     aside = SetAside(tmp_path / "aside", bytes_max=25)
-    place = put(aside, tmp_path, 1)
-    assert place.name == "19700101T001641Z-job1-claim1"
+    assert put(aside, tmp_path, 1).name == "19700101T001641Z-job1-claim1"
     assert not (tmp_path / "1.tar.zst").exists()
     (one,) = aside.kept()
     assert (one.why, one.delivery.assignment.name) == ("no more", "n1")
@@ -149,8 +148,7 @@ def test_a_job_that_waits_is_completed_by_it(tmp_path, bundle):
         assert database.execute("SELECT finished_at - claimed_at FROM jobs").fetchone() == (0.0,)
     state = Deployment(tmp_path / "jobs.db", tmp_path / "models", tmp_path / "tls")
     state.db.unlink()
-    done = rebuild(state, [ONE | {"job_id": job_id(ONE)}], SystemClock())
-    assert done.completed == ["one"]
+    assert rebuild(state, [ONE | {"job_id": job_id(ONE)}], SystemClock()).completed == ["one"]
 
 
 def test_what_does_not_wait_or_is_not_the_same_or_not_theirs_is_refused(tmp_path, bundle):

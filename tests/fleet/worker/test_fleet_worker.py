@@ -48,15 +48,7 @@ from training.fleet.worker.attempt import (
     measured_at,
 )
 from training.fleet.worker.daemon import TrainerWorker, main
-from training.fleet.worker.options import (
-    _tls_dir,
-    detect,
-    gib,
-    installed_digests,
-    options_of,
-    parser,
-    show_devices,
-)
+from training.fleet.worker.options import _tls_dir, detect, gib, installed_digests, options_of, parser, show_devices
 from training.fleet.worker.outbox import Outbox
 from training.fleet.worker.requests import Asker, Calls
 from training.fleet.worker.scratch import VARIABLES
@@ -561,14 +553,7 @@ class Receiver:
 
 OWN = {"command": ["python", "own.py"], "outputs": ["w"]}
 SPEC = {"model": "own", "mode": "oracle", "trainer": OWN}
-GRANT = {
-    "job_id": "ab" * 32,
-    "name": "own",
-    "claim_id": "c" * 32,
-    "attempt": 1,
-    "lease_s": 600.0,
-    "spec": SPEC,
-}
+GRANT = {"job_id": "ab" * 32, "name": "own", "claim_id": "c" * 32, "attempt": 1, "lease_s": 600.0, "spec": SPEC}
 
 
 class FakeProcess:
@@ -613,8 +598,7 @@ class FakeRunner:
     def start(self, spec):
         self.specs.append(spec)
         spec.output.write_bytes(self.output)
-        out = Path(spec.argv[spec.argv.index("--out-dir") + 1])
-        (out / "w").write_bytes(b"weights")
+        (Path(spec.argv[spec.argv.index("--out-dir") + 1]) / "w").write_bytes(b"weights")
         self.does(spec)
         ended = None if self.code is None else Ended(code=self.code)
         self.processes.append(FakeProcess(ended))
@@ -670,8 +654,7 @@ def last(worker, answer):
 def test_a_job_from_claim_to_receipt(tmp_path):
     receiver = Receiver()
     runner = FakeRunner(output=b'{"event": "epoch", "epoch": 1}\nbye')
-    worker = work(tmp_path, receiver, runner, trainer_digests=lambda: {"run": "d"})
-    train_one(worker, receiver)
+    train_one(work(tmp_path, receiver, runner, trainer_digests=lambda: {"run": "d"}), receiver)
     claim = receiver.bodies("claim")[0]
     assert claim["host_id"] == "h"
     nothing = {"bytes": 0, "bytes_max": 20 * 1024**3, "sets": []}
@@ -989,8 +972,7 @@ class NoRunner(FakeRunner):
 )
 def test_failure_on_this_host_is_told_in_words(tmp_path, change, runner, reason, words):
     receiver = Receiver()
-    worker = work(tmp_path, receiver, runner)
-    train_one(worker, receiver, spec=SPEC | change)
+    train_one(work(tmp_path, receiver, runner), receiver, spec=SPEC | change)
     (failed,) = receiver.bodies("fail")
     assert failed["reason"] == reason
     assert words in failed["error"]
@@ -1000,16 +982,14 @@ def test_failure_on_this_host_is_told_in_words(tmp_path, change, runner, reason,
 def test_cancelled_job_ends_the_trainer_and_is_not_reported(tmp_path):
     receiver = Receiver(heartbeat=lambda _: problem(410, "job_cancelled"))
     runner = FakeRunner(code=None)
-    worker = work(tmp_path, receiver, runner)
-    train_one(worker, receiver)
+    train_one(work(tmp_path, receiver, runner), receiver)
     assert runner.processes[0].orders == ["terminate"], "stop() without grace"
     assert not receiver.bodies("fail")
 
 
 def test_signal_while_a_job_runs_hands_it_back(tmp_path):
     receiver = Receiver(claim=lambda _: reply(**GRANT))
-    runner = FakeRunner(code=None)
-    worker = work(tmp_path, receiver, runner)
+    worker = work(tmp_path, receiver, FakeRunner(code=None))
 
     def first_beat(body):
         worker.post(t.SignalReceived())
@@ -1141,8 +1121,7 @@ def test_an_action_that_fails_ends_no_worker(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(Outbox, "recover", nested)
     receiver = Receiver()
     for session in range(2):
-        worker = work(tmp_path, receiver, FakeRunner(70))
-        train_one(worker, receiver)
+        train_one(work(tmp_path, receiver, FakeRunner(70)), receiver)
         assert caplog.text.count("Discard: maximum recursion depth exceeded; the worker continues") == session + 1
 
 

@@ -393,8 +393,7 @@ def test_a_lock_is_held_once_and_released_and_a_refusal_is_told(caplog):
 
 def test_a_lock_that_the_system_refused_is_none():
     refused = FakeLock("logind refuses")
-    held = Inhibitor(lambda: refused)
-    assert held.hold() == "logind refuses"
+    assert Inhibitor(lambda: refused).hold() == "logind refuses"
     assert not refused.held
 
 
@@ -403,8 +402,7 @@ def test_the_program_that_holds_the_lock_gets_no_secret_of_the_worker(tmp_path, 
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hidden")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     tell = "import os; open(os.environ['TMPDIR'] + '/said', 'w').write(str(os.environ)); input()"
-    held = inhibitor.lock([sys.executable, "-c", tell])
-    held.release()
+    inhibitor.lock([sys.executable, "-c", tell]).release()
     assert "hidden" not in (tmp_path / "said").read_text()
 
 
@@ -420,8 +418,7 @@ def test_no_lock_outlives_a_worker_that_is_killed():
     )
     holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert holder.stdout is not None
-    pid = json.loads(holder.stdout.readline())
-    ended = os.pidfd_open(pid)
+    ended = os.pidfd_open(json.loads(holder.stdout.readline()))
     try:
         holder.send_signal(signal.SIGKILL)
         holder.wait(30)

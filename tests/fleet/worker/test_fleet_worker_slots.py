@@ -362,8 +362,7 @@ def test_a_crash_of_several_makes_none_a_suspect_and_each_is_tried_alone():
     worker = Worker()
     others = ((1, t.Saved(held=TWO), t.Remains()), (2, t.Saved(held=THREE), t.Remains()))
     worker.take(t.Begin(t.Saved(held=ONE, crashed=("older",)), others=others))
-    claim = worker.asked
-    assert claim.crashed_claims == ("older",)
+    assert worker.asked.crashed_claims == ("older",)
     assert worker.slots.alone == (ONE.job_id, TWO.job_id, THREE.job_id)
     kept = {slot: saved.held for slot, saved in worker.saved.items()}
     assert kept == {0: None, 1: None, 2: None}, "the next crash counts anew"
@@ -397,8 +396,7 @@ def test_what_a_worker_that_leaves_is_given_meanwhile_is_handed_back_too():
     worker.take(t.SignalReceived()).ended(ONE, Ended(code=75))
     worker.failed()
     assert not worker.all(t.EndProcess), "its claim may be granted what it has just handed back"
-    again = a_job(1, attempt=2)
-    worker.take(claim_answered(call=asked.call, assignment=again, slots=2))
+    worker.take(claim_answered(call=asked.call, assignment=a_job(1, attempt=2), slots=2))
     assert not worker.all(t.Spawn) + worker.all(t.SendClaim)
     assert worker.one(t.SendFail).message.reason is EndReason.WORKER_SHUTDOWN
     worker.failed()

@@ -447,8 +447,7 @@ def test_sleep_beats_first_and_its_lost_answer_does_no_harm():
     lost = worker.beat.call
     worker.take(t.Slept(3600.0), after_s=3600.0)
     assert worker.wants(t.PauseTrainer)
-    again = worker.beat.call
-    assert again != lost
+    assert worker.beat.call != lost
     worker.take(t.CallRefused(call=lost, problem_type=ProblemType.LEASE_SUPERSEDED))
     assert worker.phase is Phase.RUNNING, "an answer to a call that was given up"
     worker.answer_beat()
@@ -736,8 +735,7 @@ def begun(saved, found=None, *backlog):
 
 
 def test_training_that_had_ended_well_when_the_worker_was_killed_is_packed_and_delivered():
-    words = ('{"event": "epoch", "epoch": 9}', "bye")
-    found = t.Remains(ended=DONE, printed=7, last_words=words)
+    found = t.Remains(ended=DONE, printed=7, last_words=('{"event": "epoch", "epoch": 9}', "bye"))
     worker = begun(t.Saved(held=JOB), found)
     assert worker.wanted(t.Pack).assignment == JOB
     assert not worker.wants(t.SendClaim)
@@ -760,15 +758,13 @@ def test_nothing_is_due_while_what_an_earlier_session_finished_is_packed():
 
 def test_training_that_had_failed_when_the_worker_was_killed_is_reported_first():
     worker = begun(t.Saved(held=JOB), t.Remains(ended=FAILED, printed=1, last_words=("OSError: x",)))
-    failure = worker.report
-    assert failure.error == "exit status 70: OSError: x"
+    assert worker.report.error == "exit status 70: OSError: x"
     assert "train_s" not in worker.report.record, "nobody measured that"
 
 
 def test_training_that_died_with_its_worker_is_told_with_the_next_claim():
     worker = begun(t.Saved(held=JOB, crashed=("older",)), t.Remains(printed=3))
-    sent = worker.claim
-    assert sent.crashed_claims == ("older", "claim")
+    assert worker.claim.crashed_claims == ("older", "claim")
     assert worker.wanted(t.Persist).saved.crashed == ("older", "claim"), "until it was told"
     assert worker.output.message.log.total == 3
     worker.unanswered()
@@ -810,8 +806,7 @@ def test_output_of_the_job_in_hand_is_no_backlog():
     own = t.Backlog(JOB, 3)
     outbox = SimpleNamespace(recover=lambda: [OLD, own])
     attempt = SimpleNamespace(found=t.Remains)
-    nobody = None
-    actions = Actions(nobody, outbox, attempt=lambda _: attempt)
+    actions = Actions(None, outbox, attempt=lambda _: attempt)
     assert actions.beginning({0: t.Saved(held=JOB)}).backlog == (OLD,)
     assert actions.beginning({0: t.Saved()}).backlog == (OLD, own)
 
@@ -972,8 +967,7 @@ def test_neither_sleep_nor_a_pause_nor_no_limit_is_silence():
 
 
 def test_job_may_set_its_own_limits():
-    spec = {**JOB.spec, "max_run_s": 3600, "max_silence_s": 0}
-    job = structs.replace(JOB, spec=spec)
+    job = structs.replace(JOB, spec={**JOB.spec, "max_run_s": 3600, "max_silence_s": 0})
     worker = Worker(max_silence_s=20.0).asking()
     worker.given(job, lease_s=1e6)
     worker.take(t.Spawned(claim_id="claim"))
@@ -994,11 +988,7 @@ def test_job_may_set_its_own_limits():
 # ── whatever happens ────────────────────────────────────────────────────────────────────────
 
 FAILURE = Failure(EndReason.SPAWN_FAILED, "x")
-ENDS = (
-    *(Ended(code=code) for code in (0, 0, 1, 65, 75)),
-    *(Ended(signal=number) for number in (9, 15)),
-    Ended(),
-)
+ENDS = (*(Ended(code=code) for code in (0, 0, 1, 65, 75)), *(Ended(signal=number) for number in (9, 15)), Ended())
 
 
 def something(worker, rng):
