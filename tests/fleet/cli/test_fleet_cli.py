@@ -257,8 +257,7 @@ def test_status_of_a_long_queue_shows_what_matters():
 
 def test_status_of_an_empty_fleet():
     run = Session(FakeReceiver())
-    assert run("status") == 0
-    assert run.out == "no jobs yet\n"
+    assert run.says("status") == "no jobs yet\n"
 
 
 def test_a_silent_hosts_job_shows_its_silence_in_place_of_the_time_left(run):
@@ -335,8 +334,7 @@ def test_list_prints_every_job_page_by_page(run):
     run.receiver.page = 3
     assert [v["name"] for v in run.json("list")["jobs"]] == [v["name"] for v in (RUNNING, FAILED, STUCK, DONE)]
     assert [v["name"] for v in run.json("list", "--status", "failed")["jobs"]] == ["mlp-oracle"]
-    run("list")
-    assert len(run.out.splitlines()) == 2 + 4
+    assert len(run.says("list").splitlines()) == 2 + 4
     assert IDS[1][:12] in run.out
 
 
@@ -445,16 +443,13 @@ def test_what_was_changed_is_named_with_what_it_nearly_hit(run):
     run("cancel", "gbt-oracle")
     assert run.out.endswith("is cancelled; 11 other jobs' names or ids begin with gbt-oracle too\n")
     run.receiver.near = 1
-    run("cancel", "gbt-oracle")
-    assert run.out.endswith("; 1 other job's name or id begins with gbt-oracle too\n")
+    assert run.says("cancel", "gbt-oracle").endswith("; 1 other job's name or id begins with gbt-oracle too\n")
 
 
 def test_hold_and_unhold_say_what_became_of_each(run):
-    assert run("hold", "gbt-oracle") == 0
-    assert run.out.endswith("is running, held by ada\n")
+    assert run.says("hold", "gbt-oracle").endswith("is running, held by ada\n")
     assert run.json("hold", "gbt-oracle")["jobs"][0]["held_by"] == "ada"
-    assert run("unhold", "gbt-oracle") == 0
-    assert run.out.endswith("is running\n")
+    assert run.says("unhold", "gbt-oracle").endswith("is running\n")
     posted = [path for method, path, _ in run.receiver.asked if method == "POST"]
     assert [path.rpartition("/")[2] for path in posted] == ["hold", "hold", "unhold"]
 
@@ -485,8 +480,7 @@ def test_cancel_finds_the_jobs_that_the_plan_no_longer_names(run):
         IDS[6]: view("mlp", "completed", 6, in_manifest=False),
         IDS[7]: view("cnn", "failed", 7, in_manifest=False),
     }
-    assert run("cancel", "--removed") == 0
-    assert f"gbt ({IDS[4][:8]}…) is cancelled\n" in run.out, "by its name"
+    assert f"gbt ({IDS[4][:8]}…) is cancelled\n" in run.says("cancel", "--removed"), "by its name"
     assert f"cnn ({IDS[7][:8]}…) is cancelled\n" in run.out
     del run.receiver.views[IDS[7]]
     cancelled = [path for method, path, _ in run.receiver.asked if method == "POST"]
@@ -543,23 +537,18 @@ def test_hosts_are_paused_drained_and_resumed_and_each_line_says_what_follows(ru
     until = "desk: it gets no jobs until `cis490-jobs resume desk`; what it trains"
     assert run("pause", "desk") == 0
     assert run.out == f"{until} (gru, mlp) stops where it is, and is handed back if the pause lasts\n"
-    assert run("drain", "desk") == 0
-    assert run.out == f"{until} (a, b, c and 2 more) runs to its end\n"
+    assert run.says("drain", "desk") == f"{until} (a, b, c and 2 more) runs to its end\n"
     receiver.answers["POST", "/v1/workers/desk/drain"] = answer("hand_back")
-    assert run("drain", "--now", "desk") == 0
-    assert run.out == f"{until} (gru, mlp) stops and is handed back\n"
-    assert run("resume", "desk") == 0
-    assert run.out == "desk gets work again\n"
+    assert run.says("drain", "--now", "desk") == f"{until} (gru, mlp) stops and is handed back\n"
+    assert run.says("resume", "desk") == "desk gets work again\n"
     receiver.answers["POST", "/v1/workers/desk/resume"] = answer(None, note="quarantined: it died")
-    assert run("resume", "desk") == 0
-    assert run.out == "desk still gets no jobs: it is quarantined: it died\n"
+    assert run.says("resume", "desk") == "desk still gets no jobs: it is quarantined: it died\n"
     assert run.json("pause", "desk") == {"hosts": [answer("pause")]}
     told = "paused by ada; `cis490-jobs resume desk` ends that"
     receiver.answers["GET", "/v1/health"] = {"status": "ok", "detail": None, "resting": {"desk": told}}
     assert f"Hosts at rest\n  desk: {told}" in run.says("status")
     run.workers({"hostname": "desk", "alive": True, "resting": told})
-    assert run("workers") == 0
-    assert "resume desk" in " ".join(run.out.split())
+    assert "resume desk" in " ".join(run.says("workers").split())
 
 
 @pytest.mark.parametrize(
@@ -586,8 +575,7 @@ def test_status_says_what_the_receivers_health_tells(run, health, title):
 def test_workers_name_a_host_that_gets_no_jobs(run):
     worker = {"hostname": "desk", "alive": True, "conflict": "a clone", "quarantine": "`cis490-jobs release desk`"}
     run.workers(worker)
-    assert run("workers") == 0
-    assert "release desk" in " ".join(run.out.split())
+    assert "release desk" in " ".join(run.says("workers").split())
 
 
 def test_workers_say_which_data_sets_they_hold(run):
@@ -632,16 +620,14 @@ def test_reload_prints_the_counts_or_every_mistake(run):
     )
     noted = {**counts, "removed": 0, "notes": ["host W-1: did you mean w1?"]}
     run.receiver.answers["POST", "/v1/manifest/reload"] = noted
-    assert run("reload") == 0
-    assert run.out.splitlines()[1:] == ["note: host W-1: did you mean w1?"]
+    assert run.says("reload").splitlines()[1:] == ["note: host W-1: did you mean w1?"]
     edit = {"kind": "job", "name": "a\x1b", "keys": ["max_run_s"], "holds": "at once"}
     stands = {"kind": "stands", "name": "b", "holds": "it stays cancelled", "since": 1000.0}
     renamed = {"kind": "rename", "name": "new", "was": "old", "holds": "at once"}
     details = {"file": "p.toml", "saved_at": 988.0, "now": 1060.0, "cancelled": 1, "renamed": 1}
     details["edits"] = [renamed, stands, edit]
     run.receiver.answers["POST", "/v1/manifest/reload"] = counts | details | {"removed": 0}
-    assert run("reload") == 0
-    assert run.out.splitlines() == [
+    assert run.says("reload").splitlines() == [
         "p.toml, saved 1 min 12 s ago: 2 new, 1 edited, 1 renamed, 11 unchanged",
         "1 job of the plan is cancelled: requeue it",
         "  old is called new now",
@@ -651,8 +637,7 @@ def test_reload_prints_the_counts_or_every_mistake(run):
     mistake = {"file": "p.toml", "line": 3, "key": "jobs[0].prio", "message": "bad", "suggestion": "mend"}
     refusal = {"type": "bad_manifest", "detail": "no", "mistakes": [mistake, {"message": "\x1b[2J"}]}
     run.receiver.answers["POST", "/v1/manifest/reload"] = Response(422, SHOWN, json.dumps(refusal).encode())
-    assert run("reload") == 1
-    assert run.err.splitlines()[1:] == ["p.toml:3: jobs[0].prio: bad; mend", "\\x1b[2J"]
+    assert run.says("reload", code=1).splitlines()[1:] == ["p.toml:3: jobs[0].prio: bad; mend", "\\x1b[2J"]
     assert run("reload", "--json") == 1
     assert json.loads(run.out)["mistakes"][0] == mistake
 
@@ -689,8 +674,7 @@ def test_logs_print_all_lines_made_safe(run):
 
 def test_logs_follow_while_the_attempt_lives(run):
     GrowingLog(run.receiver, ["one"], grows=2)
-    assert run("logs", "-f", "gbt-oracle") == 0
-    assert run.out.splitlines() == ["one", "later 1", "later 0"]
+    assert run.says("logs", "-f", "gbt-oracle").splitlines() == ["one", "later 1", "later 0"]
     assert len(run.slept) == 2
 
 
@@ -724,8 +708,7 @@ def test_following_waits_for_the_last_lines_and_says_when_they_do_not_come(run):
 def test_lines_that_are_not_kept_are_said_beside_the_output(run):
     log = GrowingLog(run.receiver, ["one", "two"])
     log.gap = "lines 1–7 were not kept: 64 MiB an attempt"
-    assert run("logs", "gbt-oracle") == 0
-    assert run.out.splitlines() == ["one", "two"]
+    assert run.says("logs", "gbt-oracle").splitlines() == ["one", "two"]
     assert log.gap in run.err
     assert run.json("logs", "gbt-oracle")["gaps"] == [log.gap]
 
@@ -949,8 +932,7 @@ def test_wait_outlasts_a_receiver_that_does_not_answer(run):
 
 def test_requeue_of_all_that_failed_leaves_the_others(run):
     run.receiver.views = {IDS[2]: FAILED, IDS[5]: view("off", "failed", 5, in_manifest=False), IDS[4]: DONE}
-    assert run("requeue", "--failed") == 0
-    assert run.out == f"mlp-oracle ({IDS[2][:8]}…) is pending\n"
+    assert run.says("requeue", "--failed") == f"mlp-oracle ({IDS[2][:8]}…) is pending\n"
     run.receiver.views = {IDS[4]: DONE}
     assert run("requeue", "--failed") == 0
     assert "nothing to requeue" in run.err
@@ -1244,8 +1226,7 @@ def test_hostile_text_is_neutral_wherever_it_is_shown(text):
         assert dangerous(run.out) == []
     for kind in ("unknown_job", text):
         receiver.answers["GET", "/v1/job/x"] = {"status_code": 404, "type": kind, "detail": text}
-        assert run("show", "x") == 1
-        assert dangerous(run.err) == []
+        assert dangerous(run.says("show", "x", code=1)) == []
 
 
 def test_one_of_several_things_loses_the_s_of_its_noun():
@@ -1287,8 +1268,7 @@ def test_no_progress_of_odd_types_is_a_traceback(odd):
 
 def test_an_unreachable_receiver_is_exit_code_75(run):
     run.receiver.answers["GET", "/v1/jobs"] = TransportError("connection refused")
-    assert run("status") == 75
-    assert run.err.count("\n") == 1
+    assert run.says("status", code=75).count("\n") == 1
     assert "cannot reach the receiver at http://127.0.0.1:8445: connection refused" in run.err
     run.receiver.answers["GET", "/v1/jobs"] = Response(503, SHOWN, b'{"detail": "shutting down"}')
     assert run("status") == 75
@@ -1350,8 +1330,7 @@ def test_another_services_ok_is_never_shown_as_the_receivers(run, call, argv):
 
 
 def test_json_may_stand_before_the_command(run):
-    assert run("--json", "list") == 0
-    assert json.loads(run.out)["jobs"]
+    assert json.loads(run.says("--json", "list"))["jobs"]
 
 
 def test_a_token_that_no_header_can_carry_is_refused_here(run):
