@@ -21,7 +21,7 @@ def done(monkeypatch):
 
         def spy(*args, name=name, real=real):
             seen.append(name)
-            return real(*args)  # type: ignore[operator]
+            return real(*args)
 
         monkeypatch.setattr(LocalFs, name, spy)
     return seen

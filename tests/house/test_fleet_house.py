@@ -289,7 +289,7 @@ def test_every_command_that_is_suggested_stands_in_backticks():
 
 
 def commands():
-    found = {each.name or each.callback.__name__ for each in app.registered_commands}  # type: ignore[union-attr]
+    found = {each.name or each.callback.__name__ for each in app.registered_commands}
     groups = {each.name for each in app.registered_groups if isinstance(each.name, str)}
     return {name.replace("_", "-") for name in found | groups}
 

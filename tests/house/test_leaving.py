@@ -15,7 +15,7 @@ from training.leaving import CANNOT_FLUSH
 def ran(program, **how):
     found = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", "PYTHONUNBUFFERED": ""}
     words = [sys.executable, "-c", "from training.leaving import leave\n" + program]
-    return subprocess.run(words, env=found, text=True, stderr=subprocess.PIPE, check=False, **how)  # type: ignore[call-overload,no-any-return]
+    return subprocess.run(words, env=found, text=True, stderr=subprocess.PIPE, check=False, **how)
 
 
 def said(program):

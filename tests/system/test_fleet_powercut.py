@@ -34,7 +34,7 @@ def test_it_would_see_a_database_that_does_not_sync():
     """``synchronous=NORMAL`` loses what was acknowledged: that must show."""
 
     def careless(path, **how):
-        return JobQueue(path, database=SqliteDatabase(path, synchronous="NORMAL"), **how)  # type: ignore[arg-type]
+        return JobQueue(path, database=SqliteDatabase(path, synchronous="NORMAL"), **how)
 
     with (
         mock.patch("torture.queue_work.JobQueue", careless),

@@ -58,7 +58,7 @@ def probe(torch, nvml=None, **kwargs):
         "installed": lambda python: "2.13.0",
         "environ": {},
     }
-    return CudaProbe(Path("/venv/bin/python"), **(settings | kwargs))  # type: ignore[arg-type]
+    return CudaProbe(Path("/venv/bin/python"), **(settings | kwargs))
 
 
 # --- can_run ---------------------------------------------------------------------------------------

@@ -193,11 +193,11 @@ class Session:
 
     @property
     def out(self):
-        return self.world.out.getvalue()  # type: ignore[attr-defined]
+        return self.world.out.getvalue()
 
     @property
     def err(self):
-        return self.world.err.getvalue()  # type: ignore[attr-defined]
+        return self.world.err.getvalue()
 
     def json(self, *argv):
         assert self(*argv, "--json") == 0, self.err
@@ -649,7 +649,7 @@ class GrowingLog:
         self.lines, self.grows, self.receiver = lines, grows, receiver
         self.complete, self.gap = True, None
         self.original = receiver.request
-        receiver.request = self.request  # type: ignore[method-assign]
+        receiver.request = self.request
 
     def request(self, method, path, *rest):
         if "/log" not in path:
@@ -1291,7 +1291,7 @@ def test_an_unreachable_receiver_is_exit_code_75(run):
 def test_wrong_usage_is_exit_code_2_and_one_sentence(argv, begins):
     world = CommandContext(out=io.StringIO(), err=io.StringIO(), environ={})
     assert program.main(argv, context=world) == 2
-    said = world.err.getvalue()  # type: ignore[attr-defined]
+    said = world.err.getvalue()
     assert said.startswith(f"cis490-jobs: {begins}")
     assert said.count("\n") == 1
 

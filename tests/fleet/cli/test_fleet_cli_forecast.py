@@ -49,7 +49,7 @@ def asked(*argv, answer=ANSWER, code=0):
 
     out, err = io.StringIO(), io.StringIO()
     client = SimpleNamespace(forecast=forecast, close=lambda: None)
-    world = CommandContext(connect=lambda url, token: client, environ={})  # type: ignore[arg-type,return-value]
+    world = CommandContext(connect=lambda url, token: client, environ={})
     assert program.main(["forecast", *argv], context=replace(world, out=out, err=err)) == code, err.getvalue()
     return out.getvalue() + err.getvalue(), questions
 

@@ -33,7 +33,7 @@ def shown(*argv, **answer):
         judge=lambda number, **how: asked.append((number, how)) or {**ONE, **answer},
     )
     out, err = io.StringIO(), io.StringIO()
-    world = CommandContext(connect=lambda url, token: client, environ={})  # type: ignore[arg-type]
+    world = CommandContext(connect=lambda url, token: client, environ={})
     assert program.main([*argv], context=replace(world, out=out, err=err)) == 0, err.getvalue()
     return f"{asked} {out.getvalue()}"
 

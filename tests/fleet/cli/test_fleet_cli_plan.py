@@ -52,11 +52,11 @@ class Desk:
 
     @property
     def out(self):
-        return self.world.out.getvalue()  # type: ignore[attr-defined]
+        return self.world.out.getvalue()
 
     @property
     def err(self):
-        return self.world.err.getvalue()  # type: ignore[attr-defined]
+        return self.world.err.getvalue()
 
     def names(self):
         return sorted(each["name"] for each in self.receiver.client(token=TOKEN).all_jobs() if each["in_manifest"])

@@ -28,7 +28,7 @@ def run(*argv, kinds=None):
     known = {"workers": [{"hostname": "desk"}, {"hostname": "idle"}]}
     client = SimpleNamespace(speeds=lambda: answer, workers=lambda: known, close=lambda: None)
     out, err = io.StringIO(), io.StringIO()
-    world = CommandContext(connect=lambda url, token: client, environ={})  # type: ignore[arg-type]
+    world = CommandContext(connect=lambda url, token: client, environ={})
     code = program.main(["speeds", *argv], context=replace(world, out=out, err=err))
     return code, out.getvalue(), err.getvalue()
 

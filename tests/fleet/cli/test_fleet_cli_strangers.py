@@ -118,7 +118,7 @@ def test_an_answer_without_the_id_of_a_database_is_no_answer(argv, desk):
     keeps = argv.startswith(("get", "plan", "apply", "dataset"))
     before = sorted(desk.rglob("*"))
     for name, (answer, words) in STRANGERS.items():
-        run = Session(Answers(answer), CIS490_OPERATOR_TOKEN="secret")  # type: ignore[arg-type]
+        run = Session(Answers(answer), CIS490_OPERATOR_TOKEN="secret")
         assert run(*argv.split()) == 75, (argv, name)
         assert run.out == ""
         assert run.err.count("\n") == 1, run.err
@@ -157,7 +157,7 @@ def test_one_command_believes_one_database(argv, sent, desk):
     gone = FAILED | {"in_manifest": False, "name": "gone", "job_id": "f" * 64}
     receiver = FakeReceiver(FAILED, DONE, gone)
     receiver.page = 1
-    run = Session(Changing(receiver, 1), CIS490_OPERATOR_TOKEN="secret")  # type: ignore[arg-type]
+    run = Session(Changing(receiver, 1), CIS490_OPERATOR_TOKEN="secret")
     assert run(*argv.split()) == 75
     assert f"the database {'e' * 32} answered, and {SHOWN[HEADER_DATABASE.lower()]} a moment ago" in run.err
     assert run.err.count("\n") == 1
@@ -167,7 +167,7 @@ def test_one_command_believes_one_database(argv, sent, desk):
 def test_it_may_be_another_ones_at_the_next_command(desk):
     run = Session(FakeReceiver(DONE))
     assert run("list") == 0
-    run = Session(Changing(FakeReceiver(DONE), 0))  # type: ignore[arg-type]
+    run = Session(Changing(FakeReceiver(DONE), 0))
     assert run("list") == 0, "nothing is remembered between commands"
 
 
@@ -182,7 +182,7 @@ def test_a_wait_outlives_a_portal(desk):
     def request(*given, **more):
         return script.pop(0) if run.slept and script else asked(*given, **more)
 
-    receiver.request = request  # type: ignore[method-assign]
+    receiver.request = request
     assert run("wait", "mlp-oracle") == 3
     assert run.err.count("a redirection to login.example") == 1
     assert not script

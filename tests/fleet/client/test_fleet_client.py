@@ -667,7 +667,7 @@ def test_an_answer_that_drips_ends_after_the_time_for_all_of_it(said):
     with server(talk) as url:
         transport = HttpTransport(url, answer_s=0.05)
         patient = http.client.HTTPConnection(transport._at.host, transport._at.port, timeout=30)
-        transport._new = lambda _: patient  # type: ignore[method-assign]
+        transport._new = lambda _: patient
         with pytest.raises(TransportError, match="no whole answer within"):
             transport.request("GET", "/", {}, None, 0.05)
 

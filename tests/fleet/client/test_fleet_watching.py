@@ -34,7 +34,7 @@ def test_what_may_be_taken_later_is_not_given_up(problem, capsys):
 
     client = SimpleNamespace(watch=refuse, close=lambda: None)
     argv = ["--receiver-url", "http://127.0.0.1:1", "--host-id", "office"]
-    code = watching.main(argv, connect=lambda *_: client, stdin=io.BytesIO(b'{"event": "watching"}'))  # type: ignore[arg-type]
+    code = watching.main(argv, connect=lambda *_: client, stdin=io.BytesIO(b'{"event": "watching"}'))
     never = problem in (ProblemType.BAD_REQUEST, ProblemType.TOO_LARGE)
     assert code == (watching.BAD_DOCUMENT if never else REFUSED)
     assert capsys.readouterr().err.count("\n") == 1
@@ -49,5 +49,5 @@ def test_a_change_is_reported_in_the_receivers_words(event):
         ["--receiver-url", "http://127.0.0.1:1", "--host-id", "office"],
         io.BytesIO(json.dumps(document).encode()),
     )
-    assert watching.main(argv, connect=lambda *_: client, stdin=stdin) == DONE  # type: ignore[arg-type]
+    assert watching.main(argv, connect=lambda *_: client, stdin=stdin) == DONE
     assert told == [{"model": "gbt", "checkpoint": "ab", "incident": {"event": event, "id": "cd", "began_at": 1.0}}]

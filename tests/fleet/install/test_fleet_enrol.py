@@ -202,7 +202,7 @@ def test_no_code_travels_before_the_fingerprint_is_proven(receiver, tmp_path, sh
     meant = hashlib.sha256(ssl.PEM_cert_to_DER_cert(known["meant"])).hexdigest()
     wish = join.CertificateRequest(receiver.url, Role.HOST, "pi", "secret", meant, tmp_path / "pi")
     with pytest.raises(join.JoinError):
-        join.join(wish, receiver.clock, lambda _url, _tls: Impostor())  # type: ignore[arg-type,return-value]
+        join.join(wish, receiver.clock, lambda _url, _tls: Impostor())
     assert asked == ["authority"]
     assert not (tmp_path / "pi").exists()
 

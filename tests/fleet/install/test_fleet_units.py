@@ -39,7 +39,7 @@ def said(text):
 
 def wanted(role, **more):
     here = {"checkout": ROOT, "python": Path(sys.executable)}
-    return InstallRequest(**{"role": role, "system": System.LINUX, **here, **more})  # type: ignore[arg-type]
+    return InstallRequest(**{"role": role, "system": System.LINUX, **here, **more})
 
 
 @needs_systemd

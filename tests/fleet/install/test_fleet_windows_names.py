@@ -56,7 +56,7 @@ class Function:
         self.argtypes = None
 
     def __call__(self, *arguments):
-        assert self.argtypes is None or len(arguments) == len(self.argtypes)  # type: ignore[arg-type]
+        assert self.argtypes is None or len(arguments) == len(self.argtypes)
         return self.does(*arguments)
 
 
@@ -189,7 +189,7 @@ def test_the_lock_uses_what_windows_has(tmp_path, monkeypatch):
         def __getattr__(self, name):
             return getattr(os, name)
 
-    monkeypatch.setitem(sys.modules, "msvcrt", Msvcrt)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "msvcrt", Msvcrt)
     monkeypatch.setattr(locking, "os", Nt())
     with locking.exclusive(tmp_path / "lock"):
         assert calls == [(2, 1)]

@@ -133,7 +133,7 @@ def test_pages_and_commands_show_the_sentence():
     assert dict(facts(detail))["needs"] == constraints_in_words(spec)
     screen = Console(width=500, file=io.StringIO())
     screen.print(render_job(detail))
-    assert constraints_in_words(spec) in screen.file.getvalue()  # type: ignore[attr-defined]
+    assert constraints_in_words(spec) in screen.file.getvalue()
 
 
 def test_the_published_interface_has_it(key):

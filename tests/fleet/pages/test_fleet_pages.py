@@ -531,7 +531,7 @@ def test_the_picture_of_what_waited_costs_each_step_once_and_not_once_for_each_o
     ]
     found = day(moves, [], 0, now)
     drawn = rendering._environment().get_template("parts.html").module
-    assert "at most 200, now 0" in drawn.steps(found._replace(waiting=Steps(found.waiting)))  # type: ignore[attr-defined]
+    assert "at most 200, now 0" in drawn.steps(found._replace(waiting=Steps(found.waiting)))
     assert Steps.read <= 2
 
 

@@ -119,7 +119,7 @@ def test_removed_jobs_stay_until_cancelled_and_may_come_back(queue):
     assert (removed.status, removed.in_manifest) == ("pending", False)
     assert queue.sync_from_manifest([a_job("two")])["removed"] == 0, "told once"
     queue.sync_from_manifest([a_job("one"), a_job("two")])
-    assert queue.get("id-one").in_manifest  # type: ignore[union-attr]
+    assert queue.get("id-one").in_manifest
 
 
 def test_missing_optional_keys_ask_for_nothing(queue):
@@ -133,7 +133,7 @@ def test_ids_are_opaque_and_specs_need_not_be_unique(queue):
     assert queue.sync_from_manifest(twins)["inserted"] == 2
     assert names_in_order(queue) == ["one", "one"]
     assert queue.complete("käse/1", "pi", artifact_id="")
-    assert queue.get("käse/1").artifact_id == ""  # type: ignore[union-attr]
+    assert queue.get("käse/1").artifact_id == ""
 
 
 # ── claiming ────────────────────────────────────────────────────────────────────────────────
@@ -276,10 +276,10 @@ def test_eligible_gives_its_reason(spec, host_spec, capability, said):
 @pytest.mark.parametrize("age_s", [0.0, 299.9, 300.0, 1e9])
 def test_eligible_counts_the_grace_by_the_jobs_age(age_s):
     asked = {"hostname": "pi", "capability": CPU, "host_spec": None, "prefer_cuda_grace_s": 300.0}
-    ok, reason = _eligible(spec=a_job(prefer_cuda=True), job_age_s=age_s, **asked)  # type: ignore[arg-type]
+    ok, reason = _eligible(spec=a_job(prefer_cuda=True), job_age_s=age_s, **asked)
     assert ok == (age_s >= 300.0)
     assert (reason == "ok") == ok
-    assert _eligible(spec=a_job(), job_age_s=age_s, **asked) == (True, "ok")  # type: ignore[arg-type]
+    assert _eligible(spec=a_job(), job_age_s=age_s, **asked) == (True, "ok")
 
 
 FIELDS = {**GPU, "hostname": "pi", "torch_version": None, "training_commit": "abc"}
@@ -330,7 +330,7 @@ def test_the_first_heartbeat_makes_it_running_and_each_renews_the_lease(queue, c
         clock.advance(30)
         assert queue.heartbeat("id-one", "pi")
         assert status_of(queue, "id-one") == "running"
-        assert queue.get("id-one").heartbeat_at == clock.now()  # type: ignore[union-attr]
+        assert queue.get("id-one").heartbeat_at == clock.now()
 
 
 @pytest.mark.parametrize("status", ["claimed", "running"])
@@ -478,7 +478,7 @@ def test_without_max_attempts_losses_have_their_own_budget(tmp_path, clock):
         clock.advance(61)
         assert queue.sweep_stale() == 1
         assert status_of(queue, "id-one") == status
-    assert "max_host_losses" in (queue.get("id-one").ended_by or "")  # type: ignore[union-attr]
+    assert "max_host_losses" in (queue.get("id-one").ended_by or "")
     queue.close()
 
 
@@ -693,7 +693,7 @@ def test_a_hold_stops_nothing_that_runs_and_stands_before_nobody(queue, clock):
     assert names_in_order(queue) == ["three"]
     clock.advance(10_000)
     assert queue.sweep_stale() == 2
-    assert claim(queue, "laptop").name == "three"  # type: ignore[union-attr]
+    assert claim(queue, "laptop").name == "three"
     job, attempt = queue.get("id-one"), queue.attempts.of_job("id-one")[0]
     assert queue.moves.readopt(job, attempt)[0].status is JobStatus.RUNNING, "it runs all the same"
     assert queue.complete("id-one", "pi", artifact_id="a")
@@ -739,7 +739,7 @@ HOT = """head grant stale open_gates gates pending_classes beat_job beat_attempt
 
 @pytest.mark.parametrize("statement", HOT.split())
 def test_no_hot_statement_looks_at_all_jobs(queue, statement):
-    sql = queue.db._sql[statement]  # type: ignore[attr-defined]
+    sql = queue.db._sql[statement]
     plan = queue._conn.execute(f"EXPLAIN QUERY PLAN {sql}", _no_params()).fetchall()
     steps = [row["detail"] for row in plan]
     # What is walked from end to end: the requirement classes and what was picked out of jobs, a handful both.
@@ -893,7 +893,7 @@ def test_a_plan_that_is_written_in_parts_is_granted_as_a_whole():
         with queue.db.transaction():
             assert write.finish().counts["inserted"] == 5
         assert queue.plan.edition == 1
-        assert {claim(queue).name for _ in range(5)} == set("abcde")  # type: ignore[union-attr]
+        assert {claim(queue).name for _ in range(5)} == set("abcde")
 
 
 def test_a_plan_cut_off_is_finished_by_the_next_write(queue):
@@ -901,7 +901,7 @@ def test_a_plan_cut_off_is_finished_by_the_next_write(queue):
     half_written(queue, jobs)
     counts = queue.sync(jobs).counts
     assert {word: n for word, n in counts.items() if n} == {"inserted": 1, "unchanged": 4}
-    assert {claim(queue).name for _ in range(5)} == set("abcde")  # type: ignore[union-attr]
+    assert {claim(queue).name for _ in range(5)} == set("abcde")
 
 
 def test_a_plan_cut_off_is_undone_by_the_plan_before(queue):
@@ -910,10 +910,10 @@ def test_a_plan_cut_off_is_undone_by_the_plan_before(queue):
     queue.sync([a_job("old")])
     jobs = [queue.get(f"id-{name}") for name in "abcd"]
     assert {job.status for job in jobs if job is not None} == {JobStatus.CANCELLED}
-    assert claim(queue).name == "old"  # type: ignore[union-attr]
+    assert claim(queue).name == "old"
     assert claim(queue) is None
     assert queue.sync([a_job("old"), a_job("a", seed=0)]).counts["revived"] == 1
-    assert claim(queue).name == "a"  # type: ignore[union-attr]
+    assert claim(queue).name == "a"
 
 
 def test_no_two_plans_are_written_at_once(queue):

@@ -71,7 +71,7 @@ class Proxied(SecureReceiver):
         self.socket_path = self.folder / "r.sock"
         self.listener = _listen_for_proxy(self.socket_path)
         self.hub.settings = self.hub.settings._replace(proxied=True)
-        self.thread._args = ([self.listener],)  # type: ignore[attr-defined]
+        self.thread._args = ([self.listener],)
 
 
 @contextmanager
@@ -290,11 +290,11 @@ def half_said(receiver, path, body, **who):
         admit(*args)
         passed.set()
 
-    authenticator.admit = watched  # type: ignore[method-assign]
+    authenticator.admit = watched
     wire = opened(receiver)
     wire.request("POST", path, content[:5], **{"Content_Length": len(content), **who})
     assert passed.wait(20)
-    authenticator.admit = admit  # type: ignore[method-assign]
+    authenticator.admit = admit
     return wire, content[5:]
 
 
@@ -330,7 +330,7 @@ def test_a_model_that_was_being_verified_when_its_host_was_put_out_is_not_taken(
         assert go_on.wait(20)
         return verify(*args, **how)
 
-    socket_only.store.verify = slow  # type: ignore[method-assign]
+    socket_only.store.verify = slow
     with opened(socket_only) as wire:
         bears = {"X_Claim_Id": claim["claim_id"], "X_Content_SHA256": sha256, **shows}
         assert wire.request("PUT", f"/v1/model/{claim['job_id']}", bundle, **bears).answer()[0] == 200
@@ -352,7 +352,7 @@ def test_a_model_that_was_being_stored_when_its_host_was_put_out_is_not_its_atte
         operate(socket_only, "/v1/revoke", name="pi")
         return publish(*args, **how)
 
-    socket_only.store.publish = meanwhile  # type: ignore[method-assign]
+    socket_only.store.publish = meanwhile
     with opened(socket_only) as wire:
         bears = {"X_Claim_Id": claim["claim_id"], "X_Client_Fingerprint": pi}
         bears |= {"X_Content_SHA256": hashlib.sha256(bundle).hexdigest()}

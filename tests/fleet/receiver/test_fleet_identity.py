@@ -34,7 +34,7 @@ FINGERPRINT = "ab" * 32
 
 def refused(problem_type, call):
     with pytest.raises(Refusal) as refusal:
-        call()  # type: ignore[operator]
+        call()
     assert refusal.value.problem_type is problem_type
     return refusal.value.detail
 
@@ -339,7 +339,7 @@ def test_no_bytes_are_a_token_by_chance(secret):
             row = {"token_sha256": "00" * 32, "name": "ada"}
             return [row | {"created_at": 0.0, "expires_at": 9e18, "revoked_at": None, "role": None}]
 
-    assert Registry(Empty(), FakeClock()).token(secret) is None  # type: ignore[arg-type]
+    assert Registry(Empty(), FakeClock()).token(secret) is None
 
 
 def test_callers_without_a_name_are_limited_by_their_address(queue):

@@ -27,8 +27,8 @@ class Hook(BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.got.append((self.path, dict(self.headers), body))  # type: ignore[attr-defined]
-        self.send_response(self.server.status)  # type: ignore[attr-defined]
+        self.server.got.append((self.path, dict(self.headers), body))
+        self.send_response(self.server.status)
         self.send_header("Location", "http://127.0.0.1:1/elsewhere")
         self.end_headers()
         self.wfile.write(f"Cannot POST {self.path} {body} {self.headers}".encode())  # as Express does
@@ -40,9 +40,9 @@ class Hook(BaseHTTPRequestHandler):
 @contextmanager
 def hooked(status=200):
     server = HTTPServer(("127.0.0.1", 0), Hook)
-    server.got, server.status = [], status  # type: ignore[attr-defined]
+    server.got, server.status = [], status
     with serving(server) as port:
-        yield port, server.got  # type: ignore[attr-defined]
+        yield port, server.got
 
 
 def written(tmp_path, text, name="secret"):
@@ -130,13 +130,13 @@ class Mail(socketserver.StreamRequestHandler):
                 say("250-here\r\n250 AUTH PLAIN")
             elif verb.startswith("AUTH"):
                 shown = base64.b64decode(line.split()[2]).decode()
-                say(f"{self.server.login} {shown!r}")  # type: ignore[attr-defined]
+                say(f"{self.server.login} {shown!r}")
             elif verb.startswith("RCPT"):
-                say(f"550 no such box, {shown!r}" if self.server.refuse in line else "250 fine")  # type: ignore[attr-defined]
+                say(f"550 no such box, {shown!r}" if self.server.refuse in line else "250 fine")
             elif verb == "DATA":
                 say("354 go on")
                 data = b"".join(iter(self.rfile.readline, b".\r\n"))
-                self.server.got.append(message_from_bytes(data))  # type: ignore[attr-defined]
+                self.server.got.append(message_from_bytes(data))
                 say("250 taken")
             elif verb == "QUIT":
                 say("221 bye")
@@ -149,7 +149,7 @@ class Mail(socketserver.StreamRequestHandler):
 def mailing(refuse="nobody", login=235, **how):
     """A mail server, and the channel that leads there."""
     server = socketserver.TCPServer(("127.0.0.1", 0), Mail)
-    server.got, server.refuse, server.login = [], refuse, login  # type: ignore[attr-defined]
+    server.got, server.refuse, server.login = [], refuse, login
     with serving(server) as port:
         yield NotifyChannel(
             name="mail", kind=ChannelKind.EMAIL, host="127.0.0.1", port=port, security=Security.NONE,

@@ -57,7 +57,7 @@ def filling(receiver, free):
         disk.free -= len(data)
         write(handle, data)
 
-    disk.write = less  # type: ignore[method-assign]
+    disk.write = less
 
 
 def test_an_upload_of_unknown_length_leaves_the_reserve_alone(tmp_path):

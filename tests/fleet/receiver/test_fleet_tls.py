@@ -62,7 +62,7 @@ def alert(receiver, context):
 
 def answer(receiver, pem, **how):
     """The slug with which a claim for host pi is refused."""
-    client = receiver.showing(pem, **how)  # type: ignore[arg-type]
+    client = receiver.showing(pem, **how)
     with pytest.raises(Refused) as refused:
         client.claim(a_capability())
     assert "Traceback" not in refused.value.detail

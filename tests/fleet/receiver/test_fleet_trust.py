@@ -164,7 +164,7 @@ class Renewal:
         self.clock = FakeClock()
         monkeypatch.setattr(certificate, "renew_if_due", self)
         self.standing = CertificateKeeper(
-            SimpleNamespace(context=lambda: None),  # type: ignore[arg-type]
+            SimpleNamespace(context=lambda: None),
             "http://127.0.0.1:9",
             self.clock,
             on_renewed=lambda: self.said.append("renewed"),
@@ -236,7 +236,7 @@ def test_who_asks_for_certificates_too_often_is_told_when_to_ask_again():
 
 def a_door(*, secure=True, revoked=False):
     registry = SimpleNamespace(is_revoked=lambda _: revoked, is_revoked_on_record=lambda _: revoked)
-    return Authenticator(registry, FakeClock(), secure=secure)  # type: ignore[arg-type]
+    return Authenticator(registry, FakeClock(), secure=secure)
 
 
 def a_request(peer=None, principal=None, client="10.0.0.1", **headers):

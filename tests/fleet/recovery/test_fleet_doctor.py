@@ -529,7 +529,7 @@ def test_a_log_without_an_end(state):
         def free_bytes(self, _path):
             return 10**12
 
-    (finding,) = machine.look_at_machine(state, Fs(), EPOCH)  # type: ignore[arg-type]
+    (finding,) = machine.look_at_machine(state, Fs(), EPOCH)
     assert finding.check == "wal"
 
 

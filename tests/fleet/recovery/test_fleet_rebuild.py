@@ -201,7 +201,7 @@ def test_what_is_damaged_is_named_and_its_job_trained_again(state):
 )
 def test_no_provenance_file_can_do_harm(state, change_it):
     (path,) = (bundle_of(state, "done").parent / "provenance").glob(f"{job_id({'name': 'done'})}-*")
-    path.write_bytes(change_it(path.read_bytes()))  # type: ignore[operator]
+    path.write_bytes(change_it(path.read_bytes()))
     lose_database(state)
     done = anew(state)
     assert len(done.unusable) == 1

@@ -203,7 +203,7 @@ def test_every_move_leaves_its_witness_in_the_same_transaction():
     queue._conn.execute("DROP TABLE events")
     with pytest.raises(writer.DatabaseError):
         queue.cancel("id-one")
-    assert queue.get("id-one").status == "claimed", "no witness, no move"  # type: ignore[union-attr]
+    assert queue.get("id-one").status == "claimed", "no witness, no move"
     queue.close()
 
 

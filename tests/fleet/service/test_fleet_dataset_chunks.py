@@ -89,7 +89,7 @@ def test_bytes_that_come_in_cost_little_of_a_push_and_of_a_fetch(receiver, table
         fetched.append(len(data))
         return data
 
-    calls.piece = piece  # type: ignore[method-assign]
+    calls.piece = piece
     old = noise(4_000_000)
     for content in (old, old[:1_500_000] + b"a row more" + old[1_500_000:]):
         table.write_bytes(content)

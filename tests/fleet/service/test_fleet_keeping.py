@@ -68,7 +68,7 @@ def test_what_goes_is_said_everywhere_and_not_trained_again(two):
     assert two.service.claim(a_worker_claim("pi")).job_id is None
     assert two.collect() == [], "a second look finds nothing"
     two.enter()
-    assert two.queue.get("id-worse").status is JobStatus.COMPLETED  # type: ignore[union-attr]
+    assert two.queue.get("id-worse").status is JobStatus.COMPLETED
 
 
 def test_a_model_without_a_figure_stays_and_that_is_said(house):

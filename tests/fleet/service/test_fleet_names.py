@@ -298,7 +298,7 @@ def test_a_start_alone_makes_no_job_anew(tmp_path):
     path.write_text(HEAD + job('dataset = "processed"'))
     service = a_service()
     audit = AuditLog(service.queue.db, service.queue.clock)
-    read = Reloader(path, service, AtOnce(), TableDescriber(), audit, dataset_store)  # type: ignore[arg-type]
+    read = Reloader(path, service, AtOnce(), TableDescriber(), audit, dataset_store)
     assert read("ada").inserted == 1
     dataset_store.names["processed"] = NEW
     started = read("the receiver at its start", starting=True)

@@ -57,9 +57,9 @@ def test_a_job_that_failed_for_good_and_the_end_of_the_plan_are_told_once():
 def test_an_attempt_that_is_tried_again_is_no_news_and_nothing_is_written():
     world = World("gbt", max_attempts=3)
     world.fail_next()
-    before = world.queue.db.connection.total_changes  # type: ignore[attr-defined]
+    before = world.queue.db.connection.total_changes
     assert world.told() == []
-    assert world.queue.db.connection.total_changes == before  # type: ignore[attr-defined]
+    assert world.queue.db.connection.total_changes == before
 
 
 def test_more_ends_than_one_look_reads_are_all_told(monkeypatch):

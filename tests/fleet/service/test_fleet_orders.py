@@ -231,7 +231,7 @@ def test_the_packet_is_what_a_network_card_waits_for():
         def sendto(self, data, to):
             sent.append((data, to))
 
-    wake_on_lan.send(MAC, Socket)  # type: ignore[arg-type]
+    wake_on_lan.send(MAC, Socket)
     assert sent == [(b"\xff" * 6 + 16 * bytes.fromhex("a0b1c2d3e4f5"), ("255.255.255.255", 9))]
     with wake_on_lan._broadcasting() as made:
         assert made.getsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST)

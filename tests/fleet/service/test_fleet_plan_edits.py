@@ -291,4 +291,4 @@ def test_status_says_what_the_plan_names_and_nobody_trains():
 def shown(renderable):
     console = Console(width=400, file=io.StringIO())
     console.print(renderable)
-    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+    return console.file.getvalue()

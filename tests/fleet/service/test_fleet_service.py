@@ -1077,7 +1077,7 @@ def test_an_attempt_comes_back_only_where_its_place_is_still_there():
     empty.plan(*(a_job(name, min_ram_gib=4.0) for name in ("three", "four")))
     capability = a_capability() | {"ram_total_gib": 6.0, "ram_available_gib": 6.0}
     lost = empty.granted(capability=capability)
-    job = next(job for job in ("three", "four") if empty.queue.get(f"id-{job}").claim_id == lost)  # type: ignore[union-attr]
+    job = next(job for job in ("three", "four") if empty.queue.get(f"id-{job}").claim_id == lost)
     empty.queue.sweep_stale(stale_after_s=-1.0)
     empty.service.hold(f"id-{job}")
     other = empty.granted(slot=1, capability=capability)  # by a worker that does not say what it trains

@@ -194,7 +194,7 @@ def test_a_worker_notes_what_it_starts_on_and_its_trainers_word_goes_before(tmp_
     outbox = Outbox(tmp_path / "outbox")
     resume = tmp_path / "resume"
     transfer = no_transfer(job, resume)
-    attempt = TrainerAttempt(job, places, resume, outbox, Nothing(), lambda _: None, transfer=transfer)  # type: ignore[arg-type]
+    attempt = TrainerAttempt(job, places, resume, outbox, Nothing(), lambda _: None, transfer=transfer)
     with pytest.raises(SpawnFailedError):
         attempt._run()
     folders = attempt._folders

@@ -505,7 +505,7 @@ def test_explain_agrees_with_the_claim(spec, hosts, age_s, avoids):
 
 def test_a_held_job_says_who_holds_it_and_since_when(fleet):
     fleet.plan(a_job("one", require_cuda=True), a_job("two"), a_job("three", priority=-1))
-    assert fleet.granted() == fleet.service.queue.get("id-two").claim_id  # type: ignore[union-attr]
+    assert fleet.granted() == fleet.service.queue.get("id-two").claim_id
     fleet.service.hold("one", by="ada")
     moved = fleet.service.hold("two", by="ada")
     assert (moved.status, moved.held_by, moved.held_at) == ("claimed", "ada", fleet.clock.now())

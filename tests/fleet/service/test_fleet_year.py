@@ -125,7 +125,7 @@ def test_a_year_stays_as_small_as_the_page_says(house):
     assert problems == []
     house.clock.advance(NIGHTS * DAY_S)
     house.service.host_registry.plan = type(house.service.plan)(retention=rules)
-    shelf = house.retention._store = Shelf()  # type: ignore[assignment]
+    shelf = house.retention._store = Shelf()
     gone = house.run(house.retention.collect())
     kept = used(house)
     kinds = {kind: sum(each.kind is kind for each in gone) for kind in RemovalKind}

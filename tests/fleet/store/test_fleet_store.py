@@ -81,7 +81,7 @@ def test_a_file_held_for_a_moment_is_renamed_after_it(system, refusals, tries, m
     held, target, slept = Held(refusals), Path("there"), list[float]()
     with monkeypatch.context() as patched:
         patched.setattr("training.files.os.name", system)
-        LocalFs(slept.append).replace(held, target)  # type: ignore[arg-type]
+        LocalFs(slept.append).replace(held, target)
     assert held.tries == tries
     assert slept == list(HELD_S[:refusals])
 
@@ -92,7 +92,7 @@ def test_a_file_held_for_good_is_a_refusal(system, tries, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr("training.files.os.name", system)
         with pytest.raises(PermissionError, match="scanner"):
-            LocalFs(lambda _: None).replace(held, target)  # type: ignore[arg-type]
+            LocalFs(lambda _: None).replace(held, target)
     assert held.tries == tries
 
 

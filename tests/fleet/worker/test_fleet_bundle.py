@@ -46,10 +46,7 @@ def pack_mlp(folder, target):
 def unpack(path):
     raw = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(path.read_bytes())).read()
     with tarfile.open(fileobj=io.BytesIO(raw)) as archive:
-        return {
-            info.name: archive.extractfile(info).read()  # type: ignore[union-attr]
-            for info in archive.getmembers()
-        }
+        return {info.name: archive.extractfile(info).read() for info in archive.getmembers()}
 
 
 SIDECARS = [

@@ -568,7 +568,7 @@ def test_a_data_set_that_trains_nothing_ends_the_job_as_bad_data_does(tmp_path):
 def test_nothing_is_started_for_an_attempt_that_was_stopped_amid_its_fetch(tmp_path):
     there = a_folder(tmp_path / "there", anything=b"")
     own = {"command": ["own"], "outputs": []}
-    events, runner = attempted(tmp_path, lambda *_: there, stopped=True, trainer=own)  # type: ignore[arg-type]
+    events, runner = attempted(tmp_path, lambda *_: there, stopped=True, trainer=own)
     assert failure_of(events).reason is EndReason.SPAWN_FAILED
     assert runner.specs == []
 

@@ -347,7 +347,7 @@ def test_what_is_in_hand_is_not_tidied_away(tmp_path):
     saved_states.prune(root, in_use={saved_states.folder_of(root, held.job_id)})
     assert _left(root) == [0, *range(2, saved_states.KEPT_MAX + 2)]
     leftovers = saved_states.Leftovers(root, lambda: 1e9, lambda: {saved_states.folder_of(root, held.job_id)})
-    leftovers.drop(FleetClient("http://receiver", "h", transport=SimpleNamespace(), tries=1))  # type: ignore[arg-type]
+    leftovers.drop(FleetClient("http://receiver", "h", transport=SimpleNamespace(), tries=1))
     assert _left(root) == [0], "nor by age, and nobody is asked about it"
     folders = folders_of(tmp_path / "a", tmp_path / "r", held)
     make_folders(folders)
@@ -745,7 +745,7 @@ def an_attempt(folder, process, said):
     places = WorkerFolders(folder, inputs, folder, folder / "reports")
     assignment = structs.replace(JOB, spec=SPEC)
     outbox, transfer = Outbox(folder / "outbox"), no_transfer(assignment, folder / "r")
-    return TrainerAttempt(assignment, places, folder / "r", outbox, runner, said.append, transfer=transfer)  # type: ignore[arg-type]
+    return TrainerAttempt(assignment, places, folder / "r", outbox, runner, said.append, transfer=transfer)
 
 
 def test_a_trainer_is_measured_soon_and_then_regularly():
@@ -764,14 +764,14 @@ def test_a_running_trainer_is_looked_at(tmp_path, monkeypatch, free, harm):
     every = int(MEASURE_S / LOOK_S)
     early = sum(measured_at(look, every) for look in range(1, every))
     output = OutputTail(tmp_path / "output.log")
-    attempt._watch(Looked(every + 2), output)  # type: ignore[arg-type]
+    attempt._watch(Looked(every + 2), output)
     assert [each for each in said if isinstance(each, t.Measured)] == [
         t.Measured(claim_id=JOB.claim_id, used=Used(7.0, 2**30))
     ] * (2 + early)
     assert [type(each) for each in said].count(t.Unbearable) == harm
     output.overflowing = True
     said.clear()
-    attempt._watch(Looked(3), output)  # type: ignore[arg-type]
+    attempt._watch(Looked(3), output)
     (unbearable,) = (each for each in said if isinstance(each, t.Unbearable))
     assert "more than a log file may hold" in unbearable.failure.error
 
@@ -780,8 +780,8 @@ def test_the_end_of_a_trainer_is_seen_while_a_driver_does_not_answer(tmp_path):
     said = []
     answers = threading.Event()
     process = Looked(9)
-    process.used = lambda: Used(float(answers.wait()))  # type: ignore[method-assign]
-    an_attempt(tmp_path, process, said)._watch(process, OutputTail(tmp_path / "output.log"))  # type: ignore[arg-type]
+    process.used = lambda: Used(float(answers.wait()))
+    an_attempt(tmp_path, process, said)._watch(process, OutputTail(tmp_path / "output.log"))
     assert said == [t.Measured(claim_id=JOB.claim_id, used=Used())] * 2, "for the limits of time"
     answers.set()
 
@@ -824,7 +824,7 @@ def test_a_call_ends_in_one_event(error, answer):
             raise error
 
     client = SimpleNamespace(about=about)
-    calls = Calls(client, client, {}, lambda *_: (0, ()), said.put)  # type: ignore[arg-type]
+    calls = Calls(client, client, {}, lambda *_: (0, ()), said.put)
     if error is None:
         calls.abort(7)
     calls.send(t.SendFail(call=7, assignment=JOB, message=FailRequest(error="e")))
@@ -836,7 +836,7 @@ def test_a_call_ends_in_one_event(error, answer):
 def test_a_result_that_is_only_stored_is_no_receipt(status, kind):
     reply = CompleteReply(job_id="j", status=status, artifact_id="ab", attempt=0)
     client = SimpleNamespace(about=lambda _: SimpleNamespace(complete=lambda *_, **__: reply))
-    calls = Calls(client, client, {}, lambda *_: (0, ()), lambda _: None)  # type: ignore[arg-type]
+    calls = Calls(client, client, {}, lambda *_: (0, ()), lambda _: None)
     delivery = t.Delivery(assignment=JOB, path="/b", sha256="ab", size=3)
     found = calls.carry_out(t.SendComplete(call=7, delivery=delivery, message=CompleteRequest(artifact_id="ab")))
     assert isinstance(found, kind)
@@ -880,7 +880,7 @@ def test_a_worker_passes_a_pause_on_and_begins_though_its_disk_does_not(tmp_path
     monkeypatch.setattr("training.fleet.worker.datasets.DatasetCache.hold", refused)
     worker = work(tmp_path, Receiver(), FakeRunner())
     orders = []
-    worker._actions._attempts["c"] = SimpleNamespace(  # type: ignore[assignment]
+    worker._actions._attempts["c"] = SimpleNamespace(
         pause=lambda: orders.append("pause"), resume=lambda: orders.append("resume")
     )
     worker._actions.perform(t.PauseTrainer(claim_id="c"))
@@ -1135,7 +1135,7 @@ def test_a_thread_that_cannot_be_started_is_an_event(tmp_path, monkeypatch):
         monkeypatch.setattr(f"training.fleet.worker.{module}.threading", SimpleNamespace(Thread=none_left))
     said = []
     client = None
-    Calls(client, client, {}, lambda *_: (0, ()), said.append).send(  # type: ignore[arg-type]
+    Calls(client, client, {}, lambda *_: (0, ()), said.append).send(
         t.SendFail(call=7, assignment=JOB, message=FailRequest(error="e"))
     )
     attempt = an_attempt(tmp_path, FakeProcess(None), said)
