@@ -812,8 +812,12 @@ def test_get_of_an_attempt_fetches_what_it_left_before_a_requeue(finished, tmp_p
     assert old[:12] in finished.says("show", "done")
 
 
-def test_get_never_replaces_a_file_that_differs_but_for_force(finished, tmp_path):
-    folder = tmp_path / "models"
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "models"
+
+
+def test_get_never_replaces_a_file_that_differs_but_for_force(finished, folder):
     folder.mkdir()
     edited = folder / "gbt_oracle_train.json"
     edited.write_text("mine")
@@ -824,8 +828,7 @@ def test_get_never_replaces_a_file_that_differs_but_for_force(finished, tmp_path
     assert edited.read_text() == "{}"
 
 
-def test_get_puts_no_half_of_another_model_beside_its_own(finished, tmp_path):
-    folder = tmp_path / "models"
+def test_get_puts_no_half_of_another_model_beside_its_own(finished, folder):
     folder.mkdir()
     half = folder / "gbt_oracle.pt"
     half.write_text("of another")
@@ -834,8 +837,7 @@ def test_get_puts_no_half_of_another_model_beside_its_own(finished, tmp_path):
     assert not half.exists()
 
 
-def test_models_whose_files_say_whose_they_are_share_a_folder(finished, tmp_path):
-    folder = tmp_path / "models"
+def test_models_whose_files_say_whose_they_are_share_a_folder(finished, folder):
     folder.mkdir()
     (folder / "mlp_oracle.pt").write_text("another model")
     finished.get(folder)
@@ -862,8 +864,7 @@ def test_a_model_whose_files_do_not_say_whose_they_are_gets_a_folder_of_its_own(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
-def test_a_link_in_a_files_place_is_another_file(finished, tmp_path):
-    folder = tmp_path / "models"
+def test_a_link_in_a_files_place_is_another_file(finished, tmp_path, folder):
     finished.get(folder)
     model = folder / "gbt_oracle.xgb.json"
     model.rename(tmp_path / "elsewhere")

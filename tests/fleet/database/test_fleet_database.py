@@ -89,16 +89,24 @@ def test_closed_lists_are_the_same_in_code_and_schema(db, table, column, values)
     assert set(listed.split("'")[1::2]) == {each.value for each in values}
 
 
-@pytest.mark.skipif(os.name != "posix", reason="Windows has no permission bits")
-def test_nobody_else_may_read_what_it_holds(db, tmp_path):
+@pytest.fixture
+def noted(db):
     note(db, "pi")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no permission bits")
+def test_nobody_else_may_read_what_it_holds(noted, tmp_path):
     found = {path.name: path.stat().st_mode & 0o077 for path in tmp_path.iterdir()}
     assert found == dict.fromkeys(["training_jobs.db", "training_jobs.db-wal", "training_jobs.db-shm"], 0)  # fmt: skip
 
 
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "training_jobs.db"
+
+
 @pytest.mark.skipif(os.name != "posix", reason="Windows has no permission bits")
-def test_a_file_that_others_could_read_is_made_private(tmp_path):
-    path = tmp_path / "training_jobs.db"
+def test_a_file_that_others_could_read_is_made_private(path):
     SqliteDatabase(path).close()
     path.chmod(0o644)
     SqliteDatabase(path, read_only=True).close()
@@ -110,8 +118,7 @@ def test_a_file_that_others_could_read_is_made_private(tmp_path):
 # ── looking without touching, and copying ───────────────────────────────────────────────────
 
 
-def test_one_may_look_beside_the_writer_and_sees_one_moment(db, tmp_path):
-    note(db, "pi")
+def test_one_may_look_beside_the_writer_and_sees_one_moment(db, noted, tmp_path):
     looking = SqliteDatabase(tmp_path / "training_jobs.db", read_only=True)
     with looking.snapshot():
         assert hosts(looking) == ["pi"]
@@ -123,8 +130,7 @@ def test_one_may_look_beside_the_writer_and_sees_one_moment(db, tmp_path):
     looking.close()
 
 
-def test_looking_leaves_no_trace(tmp_path):
-    path = tmp_path / "training_jobs.db"
+def test_looking_leaves_no_trace(tmp_path, path):
     SqliteDatabase(path).close()
     before = path.read_bytes()
     looking = SqliteDatabase(path, read_only=True)
@@ -141,8 +147,7 @@ def test_looking_for_a_file_that_is_not_there_makes_none(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_copy_is_whole_private_and_one_file(db, tmp_path):
-    note(db, "pi")
+def test_a_copy_is_whole_private_and_one_file(db, noted, tmp_path):
     target = tmp_path / "elsewhere" / "copy.db"
     target.parent.mkdir()
     target.write_bytes(b"what was there")
@@ -188,8 +193,7 @@ def sentence(caught, path):
     return said
 
 
-def test_what_is_not_a_database_is_refused_and_left_alone(tmp_path):
-    path = tmp_path / "training_jobs.db"
+def test_what_is_not_a_database_is_refused_and_left_alone(path):
     path.write_bytes(b"these are my holiday photographs" * 100)
     with pytest.raises(DatabaseError) as caught:
         JobQueue(path)
@@ -215,8 +219,7 @@ def test_a_missing_folder_is_said_with_its_remedy(tmp_path):
     assert "--db" in sentence(caught, path)
 
 
-def test_an_interrupted_creation_is_begun_again(tmp_path):
-    path = tmp_path / "training_jobs.db"
+def test_an_interrupted_creation_is_begun_again(path):
     path.touch()
     SqliteDatabase(path).close()
     SqliteDatabase(path).close()
@@ -242,8 +245,7 @@ def both(db):
         much(db)
 
 
-def test_a_full_disk_is_told_as_such_and_mends_without_a_restart(db):
-    note(db, "pi")
+def test_a_full_disk_is_told_as_such_and_mends_without_a_restart(db, noted):
     with full_disk(db):
         with pytest.raises(DatabaseFull, match="free some space"):
             both(db)
@@ -280,8 +282,7 @@ def test_a_lost_database_is_reported_once_and_to_all_who_wait(db):
     assert hosts(db) == []
 
 
-def test_a_damaged_file_is_a_lost_database(tmp_path):
-    path = tmp_path / "training_jobs.db"
+def test_a_damaged_file_is_a_lost_database(path):
     queue = JobQueue(path)
     queue.sync_from_manifest(a_job(f"job-{n}") for n in range(600))
     queue.close()
@@ -382,8 +383,7 @@ def test_a_library_that_is_too_old_is_named(tmp_path, monkeypatch):
         SqliteDatabase(tmp_path / "jobs.db")
 
 
-def test_what_stands_in_the_log_is_folded_into_the_file(db, tmp_path):
-    note(db, "pi")
+def test_what_stands_in_the_log_is_folded_into_the_file(db, noted, tmp_path):
     alone = tmp_path / "copy" / "jobs.db"
     alone.parent.mkdir()
     for end in ("", "-wal"):

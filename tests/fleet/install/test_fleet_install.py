@@ -291,8 +291,12 @@ def files(folder):
     }
 
 
-def test_a_worker_is_installed_once_and_removed_whole(tmp_path):
-    machine = Recorder()
+@pytest.fixture
+def machine():
+    return Recorder()
+
+
+def test_a_worker_is_installed_once_and_removed_whole(machine, tmp_path):
     changed, _ = do(replace(WISH, **JOINING), machine, tmp_path)
     assert changed
     assert machine.users == {"cis490-worker"}
@@ -322,8 +326,7 @@ def test_a_worker_is_installed_once_and_removed_whole(tmp_path):
     perform(install_linux.uninstall(MachineRole.WORKER), Site(machine, tmp_path), lambda *_: None)
 
 
-def test_a_new_line_of_enroll_joins_again_and_another_commit_restarts_the_service(tmp_path):
-    machine = Recorder()
+def test_a_new_line_of_enroll_joins_again_and_another_commit_restarts_the_service(machine, tmp_path):
     do(replace(WISH, **JOINING), machine, tmp_path)
     machine.ran = []
     do(replace(WISH, **JOINING | {"code": "another"}, commit="beef"), machine, tmp_path)
@@ -331,8 +334,7 @@ def test_a_new_line_of_enroll_joins_again_and_another_commit_restarts_the_servic
     assert ["systemctl", "restart", "cis490-trainer-worker.service"] in machine.ran
 
 
-def test_dry_run_changes_nothing_and_shows_every_command(tmp_path):
-    machine = Recorder()
+def test_dry_run_changes_nothing_and_shows_every_command(machine, tmp_path):
     changed, told = do(replace(WISH, **JOINING), machine, tmp_path, dry_run=True)
     assert changed
     assert files(tmp_path) == {}
@@ -342,8 +344,7 @@ def test_dry_run_changes_nothing_and_shows_every_command(tmp_path):
     assert not any(JOINING["code"] in said for _, said in told), "a code is a secret while it lasts"
 
 
-def test_a_step_that_fails_ends_it_with_its_reason(tmp_path):
-    machine = Recorder()
+def test_a_step_that_fails_ends_it_with_its_reason(machine, tmp_path):
     machine.fails["training.fleet.join"] = Ran(1, "join: the code is not known\n\n")
     with pytest.raises(InstallError, match="could not join the fleet: join: the code is not known"):
         do(replace(WISH, **JOINING), machine, tmp_path)
@@ -387,8 +388,7 @@ def test_words_about_a_machine_and_about_finished_work():
 # -- the plan on Windows ----------------------------------------------------------------------------------------------
 
 
-def test_on_windows_it_is_a_task_that_comes_back(tmp_path):
-    machine = Recorder()
+def test_on_windows_it_is_a_task_that_comes_back(machine, tmp_path):
     do(replace(ON_WINDOWS, **JOINING, flags="--poll-s 5"), machine, tmp_path)
     base = tmp_path / "ProgramData" / "cis490"
     task = ET.fromstring((base / "task.xml").read_text("utf-16"))
@@ -599,8 +599,12 @@ def test_newcomer_is_refused_while_there_is_no_receiver():
     assert told["out"].endswith("Nothing was changed.\n")
 
 
-def test_newcomer_installs_a_receiver_and_a_worker_that_asks_it_for_work():
-    told = newcomer()
+@pytest.fixture
+def told():
+    return newcomer()
+
+
+def test_newcomer_installs_a_receiver_and_a_worker_that_asks_it_for_work(told):
     assert told["receiver"]["code"] == told["first"]["code"] == 0, told["first"]
     assert told["worker"]["hostname"] == "newcomer"
     assert told["worker"]["alive"]
@@ -613,8 +617,7 @@ def test_newcomer_installs_a_receiver_and_a_worker_that_asks_it_for_work():
     }
 
 
-def test_newcomer_may_look_first_and_do_it_twice():
-    told = newcomer()
+def test_newcomer_may_look_first_and_do_it_twice(told):
     assert told["dry"]["code"] == 0
     assert told["after_dry"] == []
     assert told["again"]["code"] == 0
@@ -622,8 +625,7 @@ def test_newcomer_may_look_first_and_do_it_twice():
     assert not any("restart" in call for call in told["calls_again"]), "a running job is left alone"
 
 
-def test_newcomer_without_root_may_look_and_not_touch():
-    told = newcomer()
+def test_newcomer_without_root_may_look_and_not_touch(told):
     assert told["nobody_dry"]["code"] == 0, told["nobody_dry"]
     assert told["nobody"]["code"] == 1
     assert "repeat the same line with sudo" in told["nobody"]["out"]
@@ -631,8 +633,7 @@ def test_newcomer_without_root_may_look_and_not_touch():
     assert "with sudo" in told["nobody_uninstall"]["err"]
 
 
-def test_newcomer_pastes_the_line_that_enroll_printed():
-    told = newcomer()
+def test_newcomer_pastes_the_line_that_enroll_printed(told):
     assert told["receiver_tls"]["code"] == 0, told["receiver_tls"]
     assert told["settings"] == ["CIS490_RECEIVER_FLAGS=", "CIS490_RECEIVER_FLAGS=--tls --public-name localhost"], (
         "the token stays"
@@ -650,8 +651,7 @@ def test_newcomer_pastes_the_line_that_enroll_printed():
     assert told["leaves"]["code"] == 0
 
 
-def test_newcomer_leaves_and_nothing_is_left():
-    told = newcomer()
+def test_newcomer_leaves_and_nothing_is_left(told):
     assert told["uninstall"]["code"] == told["uninstall_again"]["code"] == 0
     assert told["left_of_worker"] == []
     assert told["uninstall_receiver"]["code"] == 0

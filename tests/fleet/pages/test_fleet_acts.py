@@ -92,8 +92,12 @@ def test_a_failed_job_of_the_plan_is_found_and_cannot_be_cancelled(receiver):
 # -- by a browser without script --------------------------------------------------------------------------------
 
 
-def test_a_question_says_the_number_and_the_act_is_that_one(receiver):
-    session = logged_in(receiver, TOKEN)
+@pytest.fixture
+def session(receiver):
+    return logged_in(receiver, TOKEN)
+
+
+def test_a_question_says_the_number_and_the_act_is_that_one(receiver, session):
     status, page = look(receiver, "/act?what=cancel&all=1&model=mlp", Cookie=session)
     assert status == 200
     assert "Cancel 4 jobs (1 running, 3 pending); 2 h 10 min of work is lost." in words_of(page)
@@ -111,8 +115,7 @@ def test_a_question_says_the_number_and_the_act_is_that_one(receiver):
     assert receiver.queue.counts()["pending"] == 5
 
 
-def test_an_act_is_asked_again_when_the_jobs_have_changed(receiver):
-    session = logged_in(receiver, TOKEN)
+def test_an_act_is_asked_again_when_the_jobs_have_changed(receiver, session):
     page = look(receiver, "/act?what=hold&all=1&status=pending", Cookie=session)[1]
     assert "Hold 4 pending jobs." in page
     receiver.client("desk").claim(a_capability())
@@ -205,8 +208,7 @@ def test_an_operator_judges_an_incident_on_its_page_and_takes_that_back(receiver
     assert send(receiver, "/incidents", body=f"number=1&verdict={other}", Cookie=session)[0] == 409
 
 
-def test_hostile_words_show_as_text_in_questions_and_mistakes(receiver):
-    session = logged_in(receiver, TOKEN)
+def test_hostile_words_show_as_text_in_questions_and_mistakes(receiver, session):
     bad = urlencode({"x": HOSTILE})[2:]
     pages = [
         look(receiver, "/act?what=cancel&all=1&model=gru", Cookie=session)[1],
@@ -254,8 +256,7 @@ def test_a_host_is_released_from_its_notice(receiver):
 
 
 @pytest.mark.parametrize(("what", "does"), [("pause", "stop where they are"), ("drain", "runs to its end")])
-def test_a_host_is_paused_or_drained_from_its_row_and_resumed_from_its_notice(receiver, what, does):
-    session = logged_in(receiver, TOKEN)
+def test_a_host_is_paused_or_drained_from_its_row_and_resumed_from_its_notice(receiver, session, what, does):
     fleet = html.unescape(look(receiver, "/", Cookie=session)[1])
     (address,) = {each for each in re.findall(r'href="(/act\?what=\w+&host=[^"]*)"', fleet) if f"what={what}" in each}
     page = look(receiver, address, Cookie=session)[1]

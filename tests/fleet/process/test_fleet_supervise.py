@@ -405,9 +405,13 @@ def test_flood_of_output_keeps_beginning_and_end(start, tmp_path):
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 2_000_000 + 2 * 10_000
 
 
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "output.log"
+
+
 @pytest.mark.skipif(os.name != "posix", reason="files that are written are cut on POSIX alone")
-def test_a_cut_within_a_line_joins_it_to_no_other(tmp_path):
-    file = tmp_path / "output.log"
+def test_a_cut_within_a_line_joins_it_to_no_other(file):
     file.write_text("x" * 200 + "\nhalf a li")
     tail = OutputTail(file, file_bytes_max=100, kept_bytes=10)
     assert tail.poll() == ["x" * 200, "half a li"]
@@ -416,8 +420,7 @@ def test_a_cut_within_a_line_joins_it_to_no_other(tmp_path):
     assert tail.poll(final=True) == ["last words"]
 
 
-def test_tail_takes_lines_whole_and_in_order(tmp_path):
-    file = tmp_path / "output.log"
+def test_tail_takes_lines_whole_and_in_order(file):
     tail = OutputTail(file)
     assert tail.poll() == [], "no file yet"
     file.write_bytes(b"one\ntwo\r\nth")
@@ -429,8 +432,7 @@ def test_tail_takes_lines_whole_and_in_order(tmp_path):
     assert tail.poll(final=True) == []
 
 
-def test_tail_skips_what_is_too_much_and_says_so(tmp_path):
-    file = tmp_path / "output.log"
+def test_tail_skips_what_is_too_much_and_says_so(file):
     file.write_bytes(b"".join(b"line %d\n" % number for number in range(200_000)))
     tail = OutputTail(file, queue_bytes=4 * READ_BYTES)
     lines = tail.poll()
@@ -443,8 +445,7 @@ def test_tail_skips_what_is_too_much_and_says_so(tmp_path):
     assert file.stat().st_size > KEPT_BYTES
 
 
-def test_a_line_without_an_end_is_taken_once_it_is_long(tmp_path):
-    file = tmp_path / "output.log"
+def test_a_line_without_an_end_is_taken_once_it_is_long(file):
     tail = OutputTail(file)
     file.write_bytes(b"a" * LINE_BYTES_MAX)
     assert tail.poll() == [], "its end may still come"
@@ -457,8 +458,7 @@ def test_a_line_without_an_end_is_taken_once_it_is_long(tmp_path):
     assert tail.poll() == ["the rest"]
 
 
-def test_a_file_in_use_that_cannot_be_cut_is_said_to_overflow(tmp_path, monkeypatch):
-    file = tmp_path / "output.log"
+def test_a_file_in_use_that_cannot_be_cut_is_said_to_overflow(file, monkeypatch):
     tail = OutputTail(file, file_bytes_max=100)
     file.write_bytes(b"x\n" * 50)
     monkeypatch.setattr("training.fleet.worker.tail.os", SimpleNamespace(name="nt"))
@@ -470,8 +470,7 @@ def test_a_file_in_use_that_cannot_be_cut_is_said_to_overflow(tmp_path, monkeypa
     assert tail.overflowing
 
 
-def test_burst_of_output_is_read_whole_piece_by_piece(tmp_path):
-    file = tmp_path / "output.log"
+def test_burst_of_output_is_read_whole_piece_by_piece(file):
     printed = [f"line {number} " + "x" * 200 for number in range(4_000)]
     file.write_text("\n".join(printed) + "\nno end")
     assert 2 * READ_BYTES < file.stat().st_size < QUEUE_BYTES
@@ -488,8 +487,7 @@ def test_burst_of_output_is_read_whole_piece_by_piece(tmp_path):
     assert OutputTail(file).poll(final=True) == [*printed, "no end"]
 
 
-def test_long_progress_comes_whole_and_too_much_of_it_is_said_once(tmp_path):
-    file = tmp_path / "output.log"
+def test_long_progress_comes_whole_and_too_much_of_it_is_said_once(file):
     good = json.dumps({"event": "epoch", "note": "x" * 3000})
     much = json.dumps({"event": "epoch", "note": "x" * 10_000})
     more = json.dumps({"event": "epoch", "note": "x" * 100_000})
@@ -503,8 +501,7 @@ def test_long_progress_comes_whole_and_too_much_of_it_is_said_once(tmp_path):
     assert OutputTail(file).poll()[1] == "[… a progress line of more than 16 KiB is not taken …]"
 
 
-def test_tail_survives_a_vanished_and_a_cut_file(tmp_path):
-    file = tmp_path / "output.log"
+def test_tail_survives_a_vanished_and_a_cut_file(file):
     tail = OutputTail(file)
     file.write_bytes(b"a long first line\n")
     assert tail.poll() == ["a long first line"]

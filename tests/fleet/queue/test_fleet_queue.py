@@ -86,9 +86,13 @@ def test_sync_is_idempotent_and_counts(queue):
     assert queue.counts()["pending"] == 2
 
 
-@pytest.mark.parametrize("status", STATUSES)
-def test_known_jobs_keep_their_state(queue, status):
+@pytest.fixture
+def one_job(queue):
     queue.sync_from_manifest([a_job("one")])
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_known_jobs_keep_their_state(queue, one_job, status):
     bring_to(queue, "id-one", status)
     assert queue.sync_from_manifest([a_job("one")])["unchanged"] == 1
     assert status_of(queue, "id-one") == status
@@ -139,8 +143,7 @@ def test_ids_are_opaque_and_specs_need_not_be_unique(queue):
 # ── claiming ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_claim_answers_with_the_job(queue):
-    queue.sync_from_manifest([a_job("one")])
+def test_a_claim_answers_with_the_job(queue, one_job):
     job = claim(queue)
     assert (job.name, job.job_id, job.status, job.artifact_id) == ("one", "id-one", "claimed", None)
     assert job.status == "claimed"
@@ -296,8 +299,7 @@ def test_a_capability_may_hold_any_subset_of_its_fields(kept):
 # ── heartbeat, complete, fail, cancel, requeue ──────────────────────────────────────────────
 
 
-def test_only_the_holder_is_heard(queue):
-    queue.sync_from_manifest([a_job("one")])
+def test_only_the_holder_is_heard(queue, one_job):
     assert not queue.heartbeat("id-one", "pi"), "pending"
     claim(queue)
     assert not queue.heartbeat("id-one", "desktop")
@@ -307,9 +309,8 @@ def test_only_the_holder_is_heard(queue):
     assert status_of(queue, "id-one") == "claimed"
 
 
-def test_an_attempt_that_ended_writes_nothing_into_its_job(queue, clock):
+def test_an_attempt_that_ended_writes_nothing_into_its_job(queue, one_job, clock):
     """Callers have checked already; the statements check once more, so that no mistake above them costs a job."""
-    queue.sync_from_manifest([a_job("one")])
     old = queue.grant(a_host("pi"), Claimant(), Fleet())
     queue.requeue("id-one")
     new = queue.grant(a_host("pi"), Claimant(), Fleet())
@@ -323,8 +324,7 @@ def test_an_attempt_that_ended_writes_nothing_into_its_job(queue, clock):
     assert queue.get("id-one") == new.job
 
 
-def test_the_first_heartbeat_makes_it_running_and_each_renews_the_lease(queue, clock):
-    queue.sync_from_manifest([a_job("one")])
+def test_the_first_heartbeat_makes_it_running_and_each_renews_the_lease(queue, one_job, clock):
     claim(queue)
     for _ in range(2):
         clock.advance(30)
@@ -334,8 +334,7 @@ def test_the_first_heartbeat_makes_it_running_and_each_renews_the_lease(queue, c
 
 
 @pytest.mark.parametrize("status", ["claimed", "running"])
-def test_complete_keeps_the_artifact_and_may_be_repeated(queue, status):
-    queue.sync_from_manifest([a_job("one")])
+def test_complete_keeps_the_artifact_and_may_be_repeated(queue, one_job, status):
     bring_to(queue, "id-one", status)
     assert queue.complete("id-one", "pi", artifact_id="abc")
     assert queue.complete("id-one", "pi", artifact_id="abc")
@@ -347,8 +346,7 @@ def test_complete_keeps_the_artifact_and_may_be_repeated(queue, status):
 
 
 @pytest.mark.parametrize("status", STATUSES)
-def test_requeue_from_any_state(queue, status):
-    queue.sync_from_manifest([a_job("one")])
+def test_requeue_from_any_state(queue, one_job, status):
     bring_to(queue, "id-one", status)
     assert queue.requeue("id-one") is True
     job = queue.get("id-one")
@@ -358,8 +356,7 @@ def test_requeue_from_any_state(queue, status):
     assert claim(queue) is not None
 
 
-def test_a_pardon_leaves_nothing_to_wait_for(queue, clock):
-    queue.sync_from_manifest([a_job("one")])
+def test_a_pardon_leaves_nothing_to_wait_for(queue, one_job, clock):
     queue._conn.execute(
         "UPDATE jobs SET status = 'failed', claimable_at = 9e9, avoid_host = 'pi', avoid_until = 9e9, error = 'e',"
         " ended_by = 'e', finished_at = 5"
@@ -388,8 +385,7 @@ def test_a_requeue_leaves_nothing_of_what_was(queue):
     assert one == other
 
 
-def test_a_requeued_job_may_go_where_it_failed(queue):
-    queue.sync_from_manifest([a_job("one")])
+def test_a_requeued_job_may_go_where_it_failed(queue, one_job):
     claim(queue)
     queue.fail("id-one", "pi", error="x", exit_code=1)
     fleet = Fleet(alive=(a_host("desktop"),))
@@ -405,8 +401,7 @@ def test_requeue_and_cancel_know_their_jobs(queue):
 
 
 @pytest.mark.parametrize("status", STATUSES)
-def test_cancel_is_final(queue, status):
-    queue.sync_from_manifest([a_job("one")])
+def test_cancel_is_final(queue, one_job, status):
     bring_to(queue, "id-one", status)
     assert queue.cancel("id-one") == (status in {"pending", "claimed", "running"})
     if status in {"pending", "claimed", "running"}:
@@ -431,8 +426,7 @@ def go_silent(queue, seconds=601.0):
 
 
 @pytest.mark.parametrize("status", ["claimed", "running"])
-def test_the_row_is_the_truth_for_the_sweep(queue, status):
-    queue.sync_from_manifest([a_job("one")])
+def test_the_row_is_the_truth_for_the_sweep(queue, one_job, status):
     bring_to(queue, "id-one", status)
     assert queue.sweep_stale(stale_after_s=600, max_attempts=3) == 0
     go_silent(queue)
@@ -443,8 +437,7 @@ def test_the_row_is_the_truth_for_the_sweep(queue, status):
 
 
 @pytest.mark.parametrize("max_attempts", [0, 1, 3, 30])
-def test_a_sweep_fails_what_was_granted_more_often_than_max_attempts(queue, max_attempts):
-    queue.sync_from_manifest([a_job("one")])
+def test_a_sweep_fails_what_was_granted_more_often_than_max_attempts(queue, one_job, max_attempts):
     for _ in range(max_attempts):
         claim(queue)
         go_silent(queue)
@@ -459,8 +452,7 @@ def test_a_sweep_fails_what_was_granted_more_often_than_max_attempts(queue, max_
     assert f"granted {max_attempts + 1} times" in (job.ended_by or "")
 
 
-def test_a_requeue_gives_a_swept_job_its_budget_back(queue):
-    queue.sync_from_manifest([a_job("one")])
+def test_a_requeue_gives_a_swept_job_its_budget_back(queue, one_job):
     for status in ("failed", "failed"):
         claim(queue)
         go_silent(queue)
@@ -508,8 +500,7 @@ def test_the_connection_commits_by_itself_and_the_table_is_where_it_was(tmp_path
 # ── history ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_attempts_are_numbered_once_and_for_all(queue, clock):
-    queue.sync_from_manifest([a_job("one")])
+def test_attempts_are_numbered_once_and_for_all(queue, one_job, clock):
     for _ in range(2):
         claim(queue)
         queue.fail("id-one", "pi", error="it broke", exit_code=1)
@@ -526,8 +517,7 @@ def test_attempts_are_numbered_once_and_for_all(queue, clock):
     assert len({each.claim_id for each in found}) == 3
 
 
-def test_log_lines_are_stored_once_and_all_of_them(queue):
-    queue.sync_from_manifest([a_job("one")])
+def test_log_lines_are_stored_once_and_all_of_them(queue, one_job):
     claim(queue)
     attempt = queue.attempts.of_job("id-one")[0]
     assert queue.attempts.append_log(attempt, 0, ["a", "b"]) == 2
@@ -659,9 +649,8 @@ def test_a_job_in_back_off_holds_up_no_other(queue, clock):
 
 
 @pytest.mark.parametrize("status", STATUSES)
-def test_a_held_job_is_granted_to_nobody_whatever_becomes_of_it(queue, clock, status):
+def test_a_held_job_is_granted_to_nobody_whatever_becomes_of_it(queue, one_job, clock, status):
     """The mark stays through a reload, a requeue, a cancel that is undone, and the end of what ran."""
-    queue.sync_from_manifest([a_job("one")])
     bring_to(queue, "id-one", status)
     assert queue.hold("id-one", by="ada")
     at = clock.now()
@@ -757,8 +746,7 @@ def _no_params():
     return Nothing()
 
 
-def test_live_jobs_have_live_attempts_and_the_database_insists(queue):
-    queue.sync_from_manifest([a_job("one")])
+def test_live_jobs_have_live_attempts_and_the_database_insists(queue, one_job):
     assert queue.grant(a_host(), Claimant(), Fleet()).job.status in LIVE
     with pytest.raises(Exception, match="CHECK constraint"):
         queue._conn.execute("UPDATE jobs SET claim_id = NULL")
@@ -857,8 +845,7 @@ def test_a_page_of_jobs_reads_a_page(queue):
     assert len(queue.db.all("jobs_page", seq=0, most=2)) == 2
 
 
-def test_progress_of_a_message_that_comes_again_is_not_taken(queue):
-    queue.sync_from_manifest([a_job("one")])
+def test_progress_of_a_message_that_comes_again_is_not_taken(queue, one_job):
     claim(queue)
     (attempt,) = queue.attempts.of_job("id-one")
     for seq, step in ((3, 1), (3, 2), (2, 3)):
@@ -958,8 +945,7 @@ def test_a_host_that_must_wait_is_told_of_the_first_job_that_it_may_have_again(q
 
 
 @pytest.mark.parametrize("how", ["adopt", "readopt"])
-def test_a_host_that_is_heard_again_gives_back_its_own_loss_alone(queue, how):
-    queue.sync_from_manifest([a_job("one")])
+def test_a_host_that_is_heard_again_gives_back_its_own_loss_alone(queue, one_job, how):
     for _ in range(3):
         assert claim(queue) is not None
         job = queue.get("id-one")
@@ -987,8 +973,7 @@ def test_a_whole_id_is_found_however_many_are_called_so(queue):
     assert queue.moves.named("the-id")[0] == ("the-id", "one")
 
 
-def test_a_grant_is_written_of_a_job_that_waits_and_of_no_other(queue):
-    queue.sync_from_manifest([a_job("one")])
+def test_a_grant_is_written_of_a_job_that_waits_and_of_no_other(queue, one_job):
     assert claim(queue) is not None
     with pytest.raises(AssertionError, match="one transaction"):
         queue.grants.write("id-one", a_host("desk"), Claimant())

@@ -189,8 +189,12 @@ def entered(registry, clock, name="pi", mark="1"):
     return made
 
 
-def test_a_code_is_good_once_for_its_name_and_for_15_minutes(registry, clock):
-    code = registry.invite(Role.HOST, "pi").code
+@pytest.fixture
+def code(registry):
+    return registry.invite(Role.HOST, "pi").code
+
+
+def test_a_code_is_good_once_for_its_name_and_for_15_minutes(registry, code, clock):
     for role, name, guess in ((Role.HOST, "pi", code[:-1]), (Role.HOST, "desktop", code), (Role.OPERATOR, "pi", code)):
         refused(ProblemType.JOIN_REFUSED, lambda r=role, n=name, g=guess: registry.check_code(r, n, g, b""))
     clock.advance(CODE_LIFE_S - 1)
@@ -212,8 +216,7 @@ def test_a_new_code_voids_the_one_before(registry, clock):
     registry.check_code(Role.HOST, "pi", second, b"")
 
 
-def test_two_who_use_a_code_at_the_same_moment(registry, clock):
-    code = registry.invite(Role.HOST, "pi").code
+def test_two_who_use_a_code_at_the_same_moment(registry, code, clock):
     digest = registry.check_code(Role.HOST, "pi", code, b"one")
     registry.check_code(Role.HOST, "pi", code, b"two")
     made = Certified("1" * 64, Role.HOST, "pi", clock.now(), clock.now() + 1)
@@ -221,8 +224,7 @@ def test_two_who_use_a_code_at_the_same_moment(registry, clock):
     refused(ProblemType.JOIN_REFUSED, lambda: registry.admit(made, digest, b"two"))
 
 
-def test_nothing_secret_is_stored(registry, queue):
-    code = registry.invite(Role.HOST, "pi").code
+def test_nothing_secret_is_stored(registry, code, queue):
     token, _ = registry.add_token("ada", 1)
     dump = "\n".join(queue._conn.iterdump())
     assert "invitations" in dump
@@ -244,9 +246,8 @@ def test_a_revocation_outlives_a_renewal_at_the_same_moment(registry, clock):
     refused(ProblemType.UNKNOWN_NAME, lambda: registry.revoke(Role.HOST, "pi"))
 
 
-def test_a_revocation_voids_used_codes_too(registry, clock):
+def test_a_revocation_voids_used_codes_too(registry, code, clock):
     """A code serves the same request again, whose answer may have been lost: not to whom was put out."""
-    code = registry.invite(Role.HOST, "pi").code
     digest = registry.check_code(Role.HOST, "pi", code, b"csr")
     registry.admit(Certified("1" * 64, Role.HOST, "pi", clock.now(), clock.now() + DAY_S), digest, b"csr")
     assert registry.check_code(Role.HOST, "pi", code, b"csr") == digest
@@ -267,8 +268,7 @@ def test_who_joins_anew_revokes_what_had_the_name_for_good(registry, clock, queu
         assert [each.is_revoked(number * 64) for number in "123"] == [True, False, False]
 
 
-def test_who_puts_an_operator_out_voids_what_he_may_have_made_for_later(registry):
-    code = registry.invite(Role.HOST, "pi").code
+def test_who_puts_an_operator_out_voids_what_he_may_have_made_for_later(registry, code):
     made = registry.invite(Role.OPERATOR, "ada").code
     registry.check_code(Role.HOST, "pi", code, b"csr")
     registry.revoke(Role.OPERATOR, "ada")
@@ -290,8 +290,7 @@ def test_what_was_taken_back_is_known_from_the_moment_it_is_written(registry, cl
     assert registry.token(secret.encode()) is None
 
 
-def test_a_revocation_voids_open_codes(registry):
-    code = registry.invite(Role.HOST, "pi").code
+def test_a_revocation_voids_open_codes(registry, code):
     assert registry.revoke(Role.HOST, "pi") == []
     refused(ProblemType.JOIN_REFUSED, lambda: registry.check_code(Role.HOST, "pi", code, b""))
 

@@ -66,9 +66,17 @@ def put(wire, claim_id, body=BODY, **headers):
 # -- the life of a job ------------------------------------------------------------------------------------------
 
 
-def test_from_claim_to_verified_bundle(receiver, bundle, tmp_path):
-    client = receiver.client()
-    grant = claimed(client)
+@pytest.fixture
+def client(receiver):
+    return receiver.client()
+
+
+@pytest.fixture
+def grant(client):
+    return claimed(client)
+
+
+def test_from_claim_to_verified_bundle(receiver, client, grant, bundle, tmp_path):
     assert (grant.name, grant.attempt, grant.lease_s) == ("gbt-realistic", 1, 600.0)
     assert grant.spec["hyper"] == {}
     assert receiver.status("gbt-realistic") == "claimed"
@@ -115,16 +123,13 @@ def test_the_old_form_names_its_host_alone(receiver, bundle):
     assert old.complete(JOB, artifact_id=old.upload_artifact(JOB, bundle)).status == "completed"
 
 
-def test_a_failure_shows_its_error(receiver):
-    client = receiver.client()
-    grant = claimed(client)
+def test_a_failure_shows_its_error(client, grant):
     assert client.fail(grant.job_id, error="no column `label`", exit_code=65).status == "failed"
     (job,) = client.all_jobs()
     assert "no column `label`" in job["error"]
 
 
-def test_repeated_answers_are_the_same(receiver, bundle):
-    client = receiver.client()
+def test_repeated_answers_are_the_same(receiver, client, bundle):
     how = {"request_id": "r1", "instance_id": "i", "session_id": "s"}
     grant, again = client.ask(a_capability(), **how), client.ask(a_capability(), **how)
     assert isinstance(grant, Grant)
@@ -173,8 +178,7 @@ def test_many_at_once_get_different_jobs(tmp_path):
 # -- what completes a job ---------------------------------------------------------------------------------------
 
 
-def test_only_what_is_stored_and_sound_completes(receiver, bundle, tmp_path):
-    client = receiver.client()
+def test_only_what_is_stored_and_sound_completes(receiver, client, bundle, tmp_path):
     claimed(client)
     with pytest.raises(Refused) as caught:
         client.complete(JOB, artifact_id=SHA)
@@ -200,14 +204,13 @@ def test_only_what_is_stored_and_sound_completes(receiver, bundle, tmp_path):
 
 
 @pytest.mark.parametrize("why", ["cancelled", "requeued and taken by another", "revoked"])
-def test_what_nobody_may_finish_uploading_gives_its_room_back(receiver, tmp_path, why):
+def test_what_nobody_may_finish_uploading_gives_its_room_back(receiver, client, tmp_path, why):
     def revoked_before_the_start():
         name = {"role": Role.HOST, "name": "pi"}
         times = {"issued_at": 0.0, "expires_at": 10.0**12}
         receiver.queue.db.run("add_certificate", fingerprint="f" * 64, **name, **times)
         receiver.queue.db.run("revoke_certificates", **name, now=1.0)
 
-    client = receiver.client()
     grant = claimed(client)
     half = BODY[: len(BODY) // 2]
     with Wire(receiver) as wire:
@@ -241,9 +244,7 @@ def tick(receiver):
     asyncio.run_coroutine_threadsafe(receiver.hub.tick(), loop).result(30)
 
 
-def test_an_upload_that_was_cut_goes_on(receiver, bundle, tmp_path):
-    client = receiver.client()
-    grant = claimed(client)
+def test_an_upload_that_was_cut_goes_on(receiver, client, grant, bundle, tmp_path):
     half = BODY[: len(BODY) // 2]
     with Wire(receiver) as wire:
         put(wire, grant.claim_id, half, X_Content_SHA256=SHA, Content_Length=len(BODY))
@@ -267,8 +268,7 @@ def wait_for_offset(receiver, grant, wanted):
     raise AssertionError(f"only {offset} of {wanted} bytes were kept")
 
 
-def test_a_stale_claim_is_refused_before_the_body(receiver, bundle):
-    client = receiver.client()
+def test_a_stale_claim_is_refused_before_the_body(receiver, client, bundle):
     first = claimed(client)
     client.requeue("gbt-realistic")
     with pytest.raises(Superseded):
@@ -282,9 +282,7 @@ def test_a_stale_claim_is_refused_before_the_body(receiver, bundle):
         client.upload_artifact(JOB, bundle)
 
 
-def test_a_claim_that_dies_during_the_upload_stores_nothing(receiver, tmp_path):
-    client = receiver.client()
-    grant = claimed(client)
+def test_a_claim_that_dies_during_the_upload_stores_nothing(receiver, client, grant, tmp_path):
     with Wire(receiver) as wire:
         put(wire, grant.claim_id, BODY[:-1], X_Content_SHA256=SHA, Content_Length=len(BODY))
         # The first block is on disk, so the claim was found alive; now it dies.
@@ -361,10 +359,9 @@ def test_too_large_a_bundle(tmp_path):
 
 
 @pytest.mark.parametrize("lacking", ["space", "inodes"])
-def test_a_full_disk_refuses_before_the_body_and_ends_no_lease(receiver, bundle, lacking, monkeypatch):
+def test_a_full_disk_refuses_before_the_body_and_ends_no_lease(receiver, client, bundle, lacking, monkeypatch):
     if lacking == "inodes":
         monkeypatch.setattr("training.files.lacks_inodes", lambda _: True)
-    client = receiver.client()
     grant = claimed(client)
     receiver.disk.free = 1000
     with Wire(receiver) as wire:
@@ -442,9 +439,8 @@ def test_a_job_without_a_model(idle):
 # -- waiting ----------------------------------------------------------------------------------------------------
 
 
-def test_a_waiting_claim_gets_the_job_that_comes(receiver):
+def test_a_waiting_claim_gets_the_job_that_comes(receiver, client):
     claimed(receiver.client("desktop"))
-    client = receiver.client()
     with in_background(lambda: client.ask(a_capability(), wait_s=30)) as result:
         assert receiver.room.waiting.acquire(timeout=30)
         receiver.add(a_job("mlp-oracle"))
@@ -474,9 +470,8 @@ def test_the_newest_of_a_hosts_waiting_claims_waits_alone(receiver):
     assert outdated[0].retry_after_s == 10.0
 
 
-def test_a_waiting_claim_does_not_hold_a_stop_up(receiver):
+def test_a_waiting_claim_does_not_hold_a_stop_up(receiver, client):
     claimed(receiver.client("desktop"))
-    client = receiver.client()
     with in_background(lambda: client.ask(a_capability(), wait_s=30)) as result:
         assert receiver.room.waiting.acquire(timeout=30)
         receiver.stop()
@@ -546,9 +541,7 @@ def test_without_a_configured_token_they_say_how_to_set_one(tmp_path, token):
         assert "CIS490_OPERATOR_TOKEN" in json.loads(body)["detail"]
 
 
-def test_cancel_requeue_reload(receiver):
-    client = receiver.client()
-    grant = claimed(client)
+def test_cancel_requeue_reload(client, grant):
     assert client.cancel("gbt-realistic").status == "cancelled"
     assert client.heartbeat(grant.job_id).action == "stop"
     with pytest.raises(Refused) as caught:
@@ -690,9 +683,8 @@ def test_half_a_request_that_ends_is_told_so(idle, half):
         assert wire.problem() == (400, "bad_request")
 
 
-def test_slow_clients_beside_a_good_one(receiver):
+def test_slow_clients_beside_a_good_one(receiver, client):
     wires = [Wire(receiver).send("POST /v1/job/claim HTTP/1.1\r\nX-Half:") for _ in range(200)]
-    client = receiver.client()
     assert client.heartbeat(claimed(client).job_id).action == "continue"
     for wire in wires:
         wire.socket.close()

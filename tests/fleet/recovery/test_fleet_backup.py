@@ -195,8 +195,12 @@ def test_backups_of_another_form_are_refused(state, folder, tmp_path):
             act()
 
 
-def test_a_database_of_another_shape_is_not_restored(state, folder, monkeypatch):
+@pytest.fixture
+def backed_up(state, folder):
     back_up(state, folder)
+
+
+def test_a_database_of_another_shape_is_not_restored(state, folder, backed_up, monkeypatch):
     monkeypatch.setattr("training.fleet.database.sqlite.SCHEMA_VERSION", 0)
     with pytest.raises(RecoveryError) as refused:
         restore(folder, state, force=True)
@@ -204,8 +208,7 @@ def test_a_database_of_another_shape_is_not_restored(state, folder, monkeypatch)
     assert "rebuild" not in str(refused.value), "that would put the good database aside"
 
 
-def test_two_backups_into_one_folder_at_once(state, folder):
-    back_up(state, folder)
+def test_two_backups_into_one_folder_at_once(state, folder, backed_up):
     with (
         exclusive(next(folder.glob("*.lock"))),
         pytest.raises(RecoveryError, match=r"another backup into .* is being made"),
@@ -213,8 +216,7 @@ def test_two_backups_into_one_folder_at_once(state, folder):
         back_up(state, folder)
 
 
-def test_a_store_whose_mark_is_damaged_gets_no_restore(state, folder, tmp_path):
-    back_up(state, folder)
+def test_a_store_whose_mark_is_damaged_gets_no_restore(backed_up, folder, tmp_path):
     new = state_in(tmp_path / "new")
     new.models.mkdir(parents=True)
     (new.models / "database.json").write_bytes(b"junk")
@@ -246,8 +248,7 @@ def test_a_database_is_put_in_place_whole_and_each_old_one_is_kept(tmp_path):
 # ── losses ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_the_store_has_lost_is_named_and_never_copied_over_what_is_good(state, folder, tmp_path):
-    back_up(state, folder)
+def test_what_the_store_has_lost_is_named_and_never_copied_over_what_is_good(state, folder, backed_up, tmp_path):
     flip(bundle_of(state, "done-twice"))
     bundle_of(state, "done").unlink()
     (sidecar,) = (bundle_of(state, "done-twice").parent / "provenance").iterdir()
@@ -267,8 +268,7 @@ def test_what_the_store_has_lost_is_named_and_never_copied_over_what_is_good(sta
     assert len(restore(folder, state_in(tmp_path / "new")).lost) == 2
 
 
-def test_what_the_store_lost_since_the_last_snapshot_is_in_the_next(state, folder):
-    back_up(state, folder)
+def test_what_the_store_lost_since_the_last_snapshot_is_in_the_next(state, folder, backed_up):
     (sidecar,) = (bundle_of(state, "done-twice").parent / "provenance").iterdir()
     later = Path(shutil.copy(sidecar, sidecar.with_name("later.json")))
     path = later.relative_to(state.models).as_posix()
@@ -321,8 +321,7 @@ def test_a_backup_that_is_killed_never_passes_for_one_and_the_next_is_whole():
 
 
 @pytest.mark.parametrize("readable", [True, False])
-def test_what_a_killed_receiver_had_only_in_its_log_is_kept_beside(state, folder, tmp_path, readable):
-    back_up(state, folder)
+def test_what_a_killed_receiver_had_only_in_its_log_is_kept_beside(state, folder, backed_up, tmp_path, readable):
     killed = tmp_path / "killed"
     with closing(sqlite3.connect(state.db, isolation_level=None)) as connection:
         connection.execute("UPDATE jobs SET priority = 77 WHERE name = 'waits'")
@@ -357,15 +356,13 @@ def test_a_worker_goes_on_after_a_restore(state, folder):
         assert receiver.client("pi").claim(a_capability()) is not None
 
 
-def test_provenance_that_is_sound_here_is_not_missed_in_the_backup(state, folder):
-    back_up(state, folder)
+def test_provenance_that_is_sound_here_is_not_missed_in_the_backup(state, folder, backed_up):
     for copy in (folder / "content").rglob("?" * 64):
         flip(copy)
     assert restore(folder, state, force=True).lost == []
 
 
-def test_a_cancelled_job_stays_cancelled(state, folder):
-    back_up(state, folder)
+def test_a_cancelled_job_stays_cancelled(state, folder, backed_up):
     bundle = bundle_of(state, "done-twice").parent
     (sidecar,) = (bundle / "provenance").iterdir()
     said = unsealed(sidecar.read_bytes())

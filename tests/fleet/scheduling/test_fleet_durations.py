@@ -75,8 +75,12 @@ def test_predictions_come_near_the_truth_and_say_how_near(sigma, late):
     assert 0.7 < statistics.mean(within for _, within in runs) < 0.95
 
 
-def test_a_new_host_is_judged_by_what_others_show_and_by_its_own_first_jobs():
-    speeds = Speeds()
+@pytest.fixture
+def speeds():
+    return Speeds()
+
+
+def test_a_new_host_is_judged_by_what_others_show_and_by_its_own_first_jobs(speeds):
     for host, seconds in (("desk", 100.0), ("desk", 100.0), ("pi", 1000.0), ("pi", 1000.0)):
         speeds.learn(work("trees"), host, seconds)
     for _ in range(2):
@@ -186,8 +190,7 @@ def test_a_gpu_makes_a_host_faster_and_a_failed_calibration_says_nothing():
     assert calibrated({"failed": "this host's speed could not be measured"}) == {}
 
 
-def test_live_attempts_tell_of_others_before_they_end_and_are_no_part_of_what_was_learned():
-    speeds = Speeds()
+def test_live_attempts_tell_of_others_before_they_end_and_are_no_part_of_what_was_learned(speeds):
     before, guess = copy.deepcopy(speeds), speeds.predict(work(), "desk")
     quarter = {"epoch": 5, "epochs": 20, "seconds": 500.0}
     word = speeds.word_of(work(), "desk", 500.0, quarter)
@@ -205,9 +208,8 @@ def test_live_attempts_tell_of_others_before_they_end_and_are_no_part_of_what_wa
     assert speeds.word_of(work(), "desk", 500.0, quarter) is None, "it is known better"
 
 
-def test_of_two_jobs_of_a_family_that_nobody_trained_the_larger_one_takes_longer():
+def test_of_two_jobs_of_a_family_that_nobody_trained_the_larger_one_takes_longer(speeds):
     small, large = work(epochs=10), work(epochs=40)
-    speeds = Speeds()
     speeds.expect([small, large, large])
     times = [speeds.predict(each, "desk").seconds for each in (small, large)]
     assert times[1] == pytest.approx(4 * times[0])
@@ -215,8 +217,7 @@ def test_of_two_jobs_of_a_family_that_nobody_trained_the_larger_one_takes_longer
     assert [speeds.predict(each, "desk").seconds for each in (small, large)] == times, "said once"
 
 
-def test_a_host_that_becomes_ten_times_slower_is_known_again_after_two_jobs():
-    speeds = Speeds()
+def test_a_host_that_becomes_ten_times_slower_is_known_again_after_two_jobs(speeds):
     for _ in range(20):
         speeds.learn(work(), "laptop", 60.0)
     for _ in range(2):
@@ -224,8 +225,7 @@ def test_a_host_that_becomes_ten_times_slower_is_known_again_after_two_jobs():
     assert 400 < speeds.predict(work(), "laptop").seconds < 700
 
 
-def test_one_hiccup_is_forgotten():
-    speeds = Speeds()
+def test_one_hiccup_is_forgotten(speeds):
     for _ in range(20):
         speeds.learn(work(), "desk", 60.0)
     speeds.learn(work(), "desk", 60_000.0)
@@ -276,9 +276,8 @@ def sized(size):
     return work("net", size=size)
 
 
-def test_speed_is_not_taken_for_size():
+def test_speed_is_not_taken_for_size(speeds):
     """Two small jobs on a slow host and two larger ones on a host that is a hundred times as fast."""
-    speeds = Speeds()
     for host, size, seconds in (("slow", 0.15, 1.98), ("slow", 0.33, 4.17), ("fast", 0.5, 0.11), ("fast", 1.1, 0.19)):
         speeds.learn(sized(size), host, seconds)
     fast, slow = ({n: speeds.predict(sized(n), host).seconds for n in (1.1, 18)} for host in ("fast", "slow"))
@@ -339,9 +338,8 @@ def test_only_attempts_with_the_very_same_settings_are_such_jobs():
     assert [(each.seen, each.basis) for each in told] == [(1, "same"), (0, "here")]
 
 
-def test_a_new_host_that_is_far_slower_is_so_for_every_family():
+def test_a_new_host_that_is_far_slower_is_so_for_every_family(speeds):
     """One attempt must not be taken for a hiccup where nothing was known."""
-    speeds = Speeds()
     for host in ("desk", "laptop"):
         for family in ("trees", "small-net"):
             speeds.learn(work(family), host, 60.0)
@@ -350,9 +348,8 @@ def test_a_new_host_that_is_far_slower_is_so_for_every_family():
     assert speeds.predict(work("small-net"), "pi").seconds > 3000
 
 
-def test_a_new_family_is_unsure_everywhere_and_a_new_host_only_there():
+def test_a_new_family_is_unsure_everywhere_and_a_new_host_only_there(speeds):
     """Else a forecast lets the error of a family cancel out between its hosts."""
-    speeds = Speeds()
     for family in FAMILIES:
         for host in ("desk", "laptop", "pi"):
             speeds.learn(work(family), host, 60.0)

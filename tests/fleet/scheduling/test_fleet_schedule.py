@@ -225,9 +225,13 @@ def a_wait(here_s=100.0, ready_s=50.0):
     return [JobKind("net", 1, {"gpu": 10.0, "pi": here_s})], [Slot("gpu", ready_s, ready_s), Slot("pi")]
 
 
-def test_a_wait_ends_when_the_job_would_have_been_done_here_whatever_is_said_meanwhile():
+@pytest.fixture
+def rolling():
+    return Rolling()
+
+
+def test_a_wait_ends_when_the_job_would_have_been_done_here_whatever_is_said_meanwhile(rolling):
     """As of a better host whose progress says for ever that it is ready in a moment."""
-    rolling = Rolling()
     for now in range(0, 100, 10):
         rolling.renew(*a_wait(), float(now))
         said = rolling.decide("pi", float(now))
@@ -237,8 +241,7 @@ def test_a_wait_ends_when_the_job_would_have_been_done_here_whatever_is_said_mea
     assert rolling.decide("pi", 100.0) == Take("net", instead_of="gpu")
 
 
-def test_no_host_begins_a_long_job_as_one_that_seemed_short_was_waited_for():
-    rolling = Rolling()
+def test_no_host_begins_a_long_job_as_one_that_seemed_short_was_waited_for(rolling):
     rolling.renew(*a_wait(), 0.0)
     assert isinstance(rolling.decide("pi", 0.0), Decline)
     rolling.renew(*a_wait(here_s=1700.0), 30.0)  # by now it is known better
@@ -270,8 +273,7 @@ def test_a_wait_ends_when_what_was_foretold_of_the_better_host_has_passed_twice_
 
 
 @pytest.mark.parametrize(("silent_s", "left_s"), [(50.0, 50.0), (70.0, 100.0)])
-def test_who_has_not_asked_for_long_begins_to_wait_again(silent_s, left_s):
-    rolling = Rolling()
+def test_who_has_not_asked_for_long_begins_to_wait_again(rolling, silent_s, left_s):
     rolling.renew(*a_wait(), 0.0)
     rolling.decide("pi", 0.0)
     rolling.renew(*a_wait(), silent_s)
@@ -293,9 +295,8 @@ def test_a_wait_is_over_with_a_job_or_when_the_host_is_silent():
         assert not rolling.waits
 
 
-def test_a_wait_goes_on_when_one_schedule_did_not_know_the_host():
+def test_a_wait_goes_on_when_one_schedule_did_not_know_the_host(rolling):
     """A clock that stepped can make a host seem silent for one making."""
-    rolling = Rolling()
     rolling.renew(*a_wait(), 0.0)
     rolling.decide("pi", 0.0)
     rolling.follow(schedule([], []), 10.0)

@@ -86,8 +86,12 @@ def test_a_long_line_keeps_its_point_and_another_is_cut():
     assert kept_line(told(7, event="z" * 600)) == told(7, event="z" * 600)[:LOG_LINE_CHARS_MAX]
 
 
-def test_every_line_is_a_row_whatever_brings_it(fleet):
-    claim_id = fleet.granted()
+@pytest.fixture
+def claim_id(fleet):
+    return fleet.granted()
+
+
+def test_every_line_is_a_row_whatever_brings_it(fleet, claim_id):
     assert fleet.beat(claim_id, told(1), "plain", told(2, metric=0.5, seconds=3.5)) == 3
     fleet.service.fail(JOB, a_failure(claim_id, log=some_lines(told(3), first=3)))
     fleet.service.output(JOB, OutputRequest(claim_id=claim_id, log=some_lines(told(4), first=4)))
@@ -97,8 +101,7 @@ def test_every_line_is_a_row_whatever_brings_it(fleet):
     ]  # fmt: skip
 
 
-def test_a_line_counts_once_and_an_epoch_run_again_replaces_its_row(fleet):
-    claim_id = fleet.granted()
+def test_a_line_counts_once_and_an_epoch_run_again_replaces_its_row(fleet, claim_id):
     fleet.beat(claim_id, told(1), told(2, loss=0.9))
     fleet.beat(claim_id, told(2, loss=0.9), told(2, loss=0.7), first=1)
     assert fleet.losses() == {1: 1.0, 2: 0.7}
@@ -109,8 +112,7 @@ def test_a_line_counts_once_and_an_epoch_run_again_replaces_its_row(fleet):
     assert (point.loss, point.metric) == (0.7, 0.25), "a second line about an epoch adds its figure"
 
 
-def test_progress_tells_an_epoch_until_its_line_has_come(fleet):
-    claim_id = fleet.granted()
+def test_progress_tells_an_epoch_until_its_line_has_come(fleet, claim_id):
     fleet.beat(claim_id, progress=json.loads(told(5, loss=0.5)))
     assert fleet.losses() == {5: 0.5}
     fleet.beat(claim_id, progress=json.loads(told(5, loss=0.4)))
@@ -143,8 +145,7 @@ def test_attempts_are_one_curve_that_says_where_each_begins(fleet):
     assert fleet.losses(attempt=2) == {n: 20.0 + n for n in range(5, 9)}
 
 
-def test_a_curve_is_complete_when_its_attempt_ended_and_all_its_output_has_arrived(fleet):
-    claim_id = fleet.granted()
+def test_a_curve_is_complete_when_its_attempt_ended_and_all_its_output_has_arrived(fleet, claim_id):
 
     def complete():
         (attempt,) = fleet.views.curve(JOB).attempts
@@ -232,8 +233,7 @@ def test_an_attempt_keeps_a_bounded_number_of_epochs(fleet, monkeypatch):
 # ── use ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_heartbeat_brings_one_sample_of_use(fleet):
-    claim_id = fleet.granted()
+def test_a_heartbeat_brings_one_sample_of_use(fleet, claim_id):
     used = Usage(cpu=3.5, memory_bytes=2**30)
     fleet.clock.advance(30.0)
     fleet.beat(claim_id, usage=used)
@@ -247,8 +247,7 @@ def test_a_heartbeat_brings_one_sample_of_use(fleet):
     ]  # fmt: skip
 
 
-def test_samples_come_apart_as_an_attempt_ages_and_are_thinned(fleet):
-    claim_id = fleet.granted()
+def test_samples_come_apart_as_an_attempt_ages_and_are_thinned(fleet, claim_id):
     for number in range(2_400):
         fleet.clock.advance(30.0)
         fleet.beat(claim_id, usage=Usage(cpu=64.0 if number == 700 else number % 3))

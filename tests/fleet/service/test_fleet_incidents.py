@@ -63,8 +63,12 @@ class World:
         return self.views.incidents(**asked)
 
 
-def test_an_incident_is_kept_and_told_once_and_its_end_is_noted():
-    world = World()
+@pytest.fixture
+def world():
+    return World()
+
+
+def test_an_incident_is_kept_and_told_once_and_its_end_is_noted(world):
     assert world.tell() == WatchReply()
     assert world.tell(an_incident()) == WatchReply(number=1)
     world.clock.advance(90)
@@ -95,9 +99,8 @@ def test_reports_in_any_order_and_number_end_alike(reports):
     world.queue.close()
 
 
-def test_a_host_that_floods_is_slowed_down_and_others_are_not(monkeypatch):
+def test_a_host_that_floods_is_slowed_down_and_others_are_not(world, monkeypatch):
     monkeypatch.setattr(rules, "NEW_AN_HOUR_MAX", 3)
-    world = World()
     for one in (an_incident(0), a_change(), an_incident(2)):
         world.tell(one)
         world.clock.advance(60)
@@ -110,10 +113,9 @@ def test_a_host_that_floods_is_slowed_down_and_others_are_not(monkeypatch):
     assert world.tell(an_incident(3)).number == 5
 
 
-def test_the_newest_incidents_of_a_host_stay_and_old_ones_go(monkeypatch):
+def test_the_newest_incidents_of_a_host_stay_and_old_ones_go(world, monkeypatch):
     monkeypatch.setattr(rules, "KEPT_OF_HOST", 2)
     monkeypatch.setattr(rules, "WATCHES_OF_HOST", 2)
-    world = World()
     world.tell(an_incident(), host="attic")
     for number, checkpoint in enumerate(("aa", "bb", "cc")):
         world.clock.advance(10)
@@ -145,17 +147,15 @@ def test_what_was_heard_of_lately_stays_and_all_else_is_forgotten(days):
     world.queue.close()
 
 
-def test_an_incident_keeps_as_many_spans_as_its_answer_may_have():
-    world = World()
+def test_an_incident_keeps_as_many_spans_as_its_answer_may_have(world):
     for begin in (100, 200):
         world.tell(an_incident(seconds=[(begin + 2.0 * n, begin + 2.0 * n + 1) for n in range(40)]))
     spans = world.shown().incidents[0].seconds
     assert (len(spans), spans[0], spans[-1]) == (SPANS_MAX, (100.0, 101.0), (246.0, 247.0))
 
 
-def test_a_page_has_its_most_whatever_is_asked_for(monkeypatch):
+def test_a_page_has_its_most_whatever_is_asked_for(world, monkeypatch):
     monkeypatch.setattr(rules, "PAGE_MAX", 2)
-    world = World()
     for number in range(3):
         world.tell(an_incident(number, raised_at=104.0 + number))
     for asked, got in ((1, 1), (2, 2), (999, 2), (0, 1)):
@@ -163,24 +163,21 @@ def test_a_page_has_its_most_whatever_is_asked_for(monkeypatch):
     assert world.views.open() == {"office": (3, 104.0)}, "since the first of them"
 
 
-def test_an_end_that_gives_no_reasons_takes_none_away():
-    world = World()
+def test_an_end_that_gives_no_reasons_takes_none_away(world):
     world.tell(an_incident())
     world.tell(an_incident(event="over", alarms=9, why=[]))
     assert [each.channel for each in world.shown().incidents[0].why] == ["forks", "cpu_user"]
 
 
-def test_there_are_only_so_many_watches(monkeypatch):
+def test_there_are_only_so_many_watches(world, monkeypatch):
     monkeypatch.setattr(rules, "WATCHES_MAX", 1)
-    world = World()
     world.tell()
     world.tell()
     with pytest.raises(Refusal, match="1 watches are known here"):
         world.tell(host="attic")
 
 
-def test_a_watch_that_is_not_heard_is_silent_and_begins_anew():
-    world = World()
+def test_a_watch_that_is_not_heard_is_silent_and_begins_anew(world):
     begun = world.clock.now()
     for _ in range(3):
         world.tell()
@@ -199,9 +196,8 @@ def test_a_watch_that_is_not_heard_is_silent_and_begins_anew():
 
 
 @pytest.mark.parametrize(("told", "verdict"), [(an_incident, "false"), (a_change, "closed")])
-def test_a_verdict_is_kept_audited_and_taken_back(told, verdict):
+def test_a_verdict_is_kept_audited_and_taken_back(world, told, verdict):
     """A change is closed whose watch lost its state: the next one never reports the end of what the one before did."""
-    world = World()
     world.tell(told())
     judged, at = world.judge(verdict), world.clock.now()
     world.clock.advance(60)
@@ -236,8 +232,7 @@ def test_pages_of_incidents_go_on_where_the_last_ended():
     assert world.shown(host="attic").open == 3
 
 
-def test_a_change_is_kept_and_told_once_and_stands_until_it_is_confirmed():
-    world = World()
+def test_a_change_is_kept_and_told_once_and_stands_until_it_is_confirmed(world):
     assert world.tell(a_change()) == WatchReply(number=1)
     assert world.tell(a_change()) == WatchReply(number=1, known=True), "an answer was lost, or the watch began again"
     words = "has changed since 1970-01-01 00:01:40 UTC: forks 0.21 → 3.4; spread of load_1m 0.4 → 1.1 and 1 more"
@@ -272,8 +267,7 @@ def test_a_change_ends_as_it_was_ended_first_whatever_is_repeated(events):
     world.queue.close()
 
 
-def test_another_change_takes_the_place_of_the_last_one_of_its_watch():
-    world = World()
+def test_another_change_takes_the_place_of_the_last_one_of_its_watch(world):
     world.tell(a_change(1))
     world.tell(a_change(2), checkpoint="cd")
     world.tell(a_change(3), host="attic")
@@ -284,9 +278,8 @@ def test_another_change_takes_the_place_of_the_last_one_of_its_watch():
     assert {host: one.number for host, one in world.views.changed().items()} == {"office": 4, "attic": 3}
 
 
-def test_a_change_of_a_watch_that_is_gone_stands_no_longer():
+def test_a_change_of_a_watch_that_is_gone_stands_no_longer(world):
     """Of another model's watch that never comes back, for example: nobody can confirm it any more."""
-    world = World()
     world.tell(a_change())
     world.clock.advance(rules.STANDS_S)
     assert world.shown().changed == 1

@@ -159,8 +159,12 @@ def test_edits_of_channels_are_told():
     ]
 
 
-def test_a_table_that_says_what_holds_without_it_is_no_edit(receiver):
+@pytest.fixture
+def one_job(receiver):
     receiver.plan(a_job("one"))
+
+
+def test_a_table_that_says_what_holds_without_it_is_no_edit(receiver, one_job):
     plain = HostSpec(name="pi").to_dict()
     assert receiver.plan(a_job("one"), hosts={"pi": plain}).hosts == 0
     said = receiver.plan(a_job("one"), hosts={"pi": plain | {"deny_jobs": ["gbt"]}}).edits
@@ -191,8 +195,7 @@ def test_of_many_edits_the_first_are_those_that_need_somebody():
 
 
 @pytest.mark.parametrize("taken", [False, True])
-def test_a_job_that_was_cancelled_because_it_had_left_waits_again(receiver, *, taken):
-    receiver.plan(a_job("one"))
+def test_a_job_that_was_cancelled_because_it_had_left_waits_again(receiver, one_job, *, taken):
     if taken:
         receiver.granted()
     receiver.plan(a_job("two"))
@@ -228,9 +231,8 @@ def test_what_comes_back_cancelled_is_told_once(receiver):
     assert (edit.kind, edit.name) == ("revived", "one")
 
 
-def test_needs_that_were_edited_hold_for_the_next_grant(receiver):
+def test_needs_that_were_edited_hold_for_the_next_grant(receiver, one_job):
     """Jobs are searched by classes of equal needs, and an edit moves a job to another class."""
-    receiver.plan(a_job("one"))
     receiver.plan(a_job("one", denied_hosts=["pi"]))
     assert receiver.ask("pi").claim_id is None
     receiver.plan(a_job("one", min_cores=1))
@@ -243,8 +245,7 @@ def test_a_job_goes_on_at_a_host_whose_table_is_written_in_another_case():
         assert edit.holds == "from its next claim; one continues there"
 
 
-def test_what_comes_back_failed_is_told(receiver):
-    receiver.plan(a_job("one"))
+def test_what_comes_back_failed_is_told(receiver, one_job):
     receiver.fail(receiver.granted(), exit_code=65)
     receiver.plan(a_job("two"))
     edit, left = receiver.plan(a_job("one")).edits
@@ -269,9 +270,8 @@ def test_what_leaves_the_plan_is_named_with_what_becomes_of_it(receiver):
     assert receiver.plan(anew).edits == [], "told once"
 
 
-def test_what_is_in_the_plan_is_not_cancelled_because_it_had_left(receiver):
+def test_what_is_in_the_plan_is_not_cancelled_because_it_had_left(receiver, one_job):
     """It came back between the question and the order."""
-    receiver.plan(a_job("one"))
     with pytest.raises(Refusal, match="is in the plan; cancel it by its name"):
         receiver.service.cancel("id-one", as_removed=True)
     assert receiver.job().status == "pending"

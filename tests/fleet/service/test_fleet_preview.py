@@ -149,8 +149,12 @@ def test_an_edit_of_one_key_alone_is_a_change_and_stands_in_the_audit(stage, jud
     assert judge(stage, FIRST).changed
 
 
-def test_channels_of_which_a_caller_tells_nothing_count_as_they_are(stage):
+@pytest.fixture
+def first_plan(stage):
     stage.take(FIRST)
+
+
+def test_channels_of_which_a_caller_tells_nothing_count_as_they_are(stage, first_plan):
     plan = parse_manifest(FIRST, path=Path("plan.toml"), describer=TableDescriber())
     sent = sent_plan(plan, Path("plan.toml"))
     del sent["notify"]
@@ -163,8 +167,7 @@ def test_where_a_channel_has_its_secret_is_not_sent():
     assert "topic" not in str(sent_plan(plan, Path("plan.toml")))
 
 
-def test_every_job_says_what_became_of_it(stage):
-    stage.take(FIRST)
+def test_every_job_says_what_became_of_it(stage, first_plan):
     claim_id, done = stage.claim()
     stage.deliver(claim_id, done)
     _, runs = stage.claim()
@@ -193,8 +196,7 @@ def test_every_job_says_what_became_of_it(stage):
     ]
 
 
-def test_each_host_says_what_it_could_take_under_the_new_plan(stage):
-    stage.take(FIRST)
+def test_each_host_says_what_it_could_take_under_the_new_plan(stage, first_plan):
     stage.claim("pi")
     stage.clock.advance(10_000)
     desktop = a_worker_claim("desktop", capability=a_capability(cuda=True))
@@ -221,8 +223,7 @@ def test_each_host_takes_a_job_that_waits_or_has_an_obstacle(stage, monkeypatch)
     assert list(said.nowhere) == ["cuda[seed=7]", "cuda[seed=8]", "large[seed=11]"], "of so many no more are named"
 
 
-def test_no_host_takes_what_is_held_nor_one_that_is_quarantined_anything(stage):
-    stage.take(FIRST)
+def test_no_host_takes_what_is_held_nor_one_that_is_quarantined_anything(stage, first_plan):
     held = next(each.job_id for each in stage.given(FIRST).jobs if each.name == "j0")
     stage.queue.hold(held, by="ada")
     sick = a_worker_claim("desktop", capability=a_capability(healthy=False, unhealthy_because="no disk"))
@@ -272,8 +273,7 @@ def test_a_given_plan_is_checked_anew_with_every_reason(stage, job, key, words):
     assert words in mistake["message"]
 
 
-def test_a_plan_without_a_list_of_jobs_is_noted_as_a_reload_notes_it(stage):
-    stage.take(FIRST)
+def test_a_plan_without_a_list_of_jobs_is_noted_as_a_reload_notes_it(stage, first_plan):
     text = "[hosts.pi]\npriority = 1\n"
     assert any("the plan has no jobs" in note for note in stage.given(text).reload.notes)
     assert told(stage.given(text).reload) == told(stage.take(text))

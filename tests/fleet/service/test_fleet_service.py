@@ -283,8 +283,12 @@ def test_a_clone_is_refused_and_shown_until_the_first_is_silent_for_a_lease(rece
     assert (known.instance_id, known.conflict) == ("clone-of-pi", None)
 
 
-def test_a_refused_installation_is_named_while_it_asks_and_no_longer(receiver):
-    claim_id = receiver.granted()
+@pytest.fixture
+def claim_id(receiver):
+    return receiver.granted()
+
+
+def test_a_refused_installation_is_named_while_it_asks_and_no_longer(receiver, claim_id):
     for host_id in ("pi", "PI"):
         clone = a_worker_claim(host_id=host_id, instance_id="clone-of-pi")
         refused(ProblemType.HOST_ID_CONFLICT, receiver.claim, clone)
@@ -297,8 +301,7 @@ def test_a_refused_installation_is_named_while_it_asks_and_no_longer(receiver):
     assert receiver.service.refused(known) is None, "nobody asks in its name any more"
 
 
-def test_every_message_shows_that_a_host_lives(receiver):
-    claim_id = receiver.granted()
+def test_every_message_shows_that_a_host_lives(receiver, claim_id):
     receiver.clock.advance(500)
     receiver.beat(claim_id)
     receiver.clock.advance(500)
@@ -403,8 +406,7 @@ def test_after_a_failure_another_host_goes_first(receiver):
 # ── heartbeat, complete, fail ───────────────────────────────────────────────────────────────
 
 
-def test_a_heartbeat_renews_the_lease_and_progress_never_goes_back(receiver):
-    claim_id = receiver.granted()
+def test_a_heartbeat_renews_the_lease_and_progress_never_goes_back(receiver, claim_id):
     for seq, epoch in ((1, 1), (3, 3), (2, 2)):
         reply = receiver.beat(claim_id, seq=seq, progress={"epoch": epoch})
         assert (reply.action, reply.lease_s) == ("continue", POLICY.stale_after_s)
@@ -413,8 +415,7 @@ def test_a_heartbeat_renews_the_lease_and_progress_never_goes_back(receiver):
     assert receiver.queue.attempts.of_job("id-one")[0].progress == {"epoch": 3}
 
 
-def test_output_lines_are_cut_and_stored_once(receiver):
-    claim_id = receiver.granted()
+def test_output_lines_are_cut_and_stored_once(receiver, claim_id):
 
     def ship(log):
         return receiver.beat(claim_id, log=log).log_next
@@ -435,8 +436,7 @@ def test_a_line_that_hides_further_lines_counts_as_one(receiver):
     assert len(chunk["text"].split("\n")) == chunk["count"] == 2
 
 
-def test_cancel_reaches_the_worker_at_its_next_beat_and_is_never_undone(receiver):
-    claim_id = receiver.granted()
+def test_cancel_reaches_the_worker_at_its_next_beat_and_is_never_undone(receiver, claim_id):
     receiver.service.cancel("one")
     assert receiver.beat(claim_id).action == "stop"
     refused(ProblemType.JOB_CANCELLED, receiver.fail, claim_id)
@@ -445,8 +445,7 @@ def test_cancel_reaches_the_worker_at_its_next_beat_and_is_never_undone(receiver
     assert receiver.status() == "cancelled"
 
 
-def test_the_same_complete_gives_the_same_receipt_and_another_artifact_conflicts(receiver):
-    claim_id = receiver.granted()
+def test_the_same_complete_gives_the_same_receipt_and_another_artifact_conflicts(receiver, claim_id):
     receiver.deliver(claim_id)
     again = receiver.service.complete("id-one", a_completion(claim_id))
     assert (again.status, again.artifact_id, again.attempt) == ("completed", A, 1)
@@ -468,8 +467,7 @@ def test_only_an_artifact_that_this_attempt_delivered_completes(receiver):
     assert receiver.status() == "completed"
 
 
-def test_what_was_trained_must_be_what_the_job_asks_for(receiver):
-    claim_id = receiver.granted()
+def test_what_was_trained_must_be_what_the_job_asks_for(receiver, claim_id):
     permission = receiver.service.upload_permission("id-one", claim_id, None)
     receiver.dataset_store.put(A, model=permission.model, mode=permission.mode)
     receiver.service.upload_done(permission, A, 10)
@@ -697,8 +695,7 @@ def test_a_restart_gives_everybody_a_full_lease(receiver):
     assert receiver.watch(20) == 1
 
 
-def test_a_suspended_receiver_holds_its_own_silence_against_nobody(receiver):
-    claim_id = receiver.granted()
+def test_a_suspended_receiver_holds_its_own_silence_against_nobody(receiver, claim_id):
     receiver.watch(POLICY.stale_after_s - 100)
     receiver.clock.suspend(3 * DAY)
     assert receiver.service.tick() == 0
@@ -830,8 +827,7 @@ def test_cancel_of_what_is_over_is_refused_with_the_state(receiver):
     assert "cancelled already" in refused(ProblemType.WRONG_STATE, receiver.service.cancel, "one")
 
 
-def test_a_reload_leaves_what_is_in_flight(receiver):
-    claim_id = receiver.granted()
+def test_a_reload_leaves_what_is_in_flight(receiver, claim_id):
     counts = receiver.plan(a_job("three"))
     assert (counts.inserted, counts.removed) == (1, 2)
     assert receiver.beat(claim_id).action == "continue"
@@ -861,8 +857,7 @@ def test_an_upload_whose_claim_was_lost_meanwhile_is_refused_at_its_end(receiver
     assert receiver.queue.db.all("artifacts") == []
 
 
-def test_a_second_different_bundle_is_neither_taken_nor_listed(receiver):
-    claim_id = receiver.granted()
+def test_a_second_different_bundle_is_neither_taken_nor_listed(receiver, claim_id):
     receiver.deliver(claim_id, A)
     permission = receiver.service.upload_permission("id-one", claim_id, None)
     assert receiver.service.upload_done(permission, A, 10) is DeliveryNews.KNOWN, "the same again is known"

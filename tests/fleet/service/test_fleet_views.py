@@ -166,15 +166,18 @@ def test_jobs_that_wait_for_another_host_are_named_like_others(fleet):
     assert (group.count, sorted(each["name"] for each in group.jobs)) == (3, ["one", "three", "two"])
 
 
-def test_of_two_waiting_jobs_with_one_name_each_has_its_own_page(fleet):
+@pytest.fixture
+def one_job(fleet):
     fleet.plan(a_job("one"))
+
+
+def test_of_two_waiting_jobs_with_one_name_each_has_its_own_page(fleet, one_job):
     fleet.plan({**a_job("two"), "name": "one"})
     (group,) = fleet.views.waiting()
     assert sorted(map(job_path, group.jobs)) == ["/jobs/id-one", "/jobs/one"]
 
 
-def test_a_running_job_shows_its_host_and_progress_and_a_pending_one_none(fleet):
-    fleet.plan(a_job("one"))
+def test_a_running_job_shows_its_host_and_progress_and_a_pending_one_none(fleet, one_job):
     claim_id = fleet.granted()
     fleet.beat(claim_id, progress={"epoch": 2, "eta_s": 30})
     (shown,) = fleet.views.jobs().jobs
@@ -209,15 +212,13 @@ def test_an_unknown_job_is_said_to_be_one(fleet, question):
 # ── one job ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_job_tells_how_long_the_plan_keeps_what_its_trainer_saved(fleet):
-    fleet.plan(a_job("one"))
+def test_a_job_tells_how_long_the_plan_keeps_what_its_trainer_saved(fleet, one_job):
     assert fleet.views.job("id-one").keep_state_s is None
     fleet.service.reload([a_job("one")], Plan(retention=Rules(keep_states_days=7.0)))
     assert fleet.views.job("id-one").keep_state_s == 604_800.0
 
 
-def test_a_job_shows_its_whole_history(fleet):
-    fleet.plan(a_job("one"))
+def test_a_job_shows_its_whole_history(fleet, one_job):
     fleet.fail(fleet.granted(), exit_code=1, record={"seconds": 3.5})
     fleet.service.requeue("one")
     fleet.ask("desktop")
@@ -238,16 +239,14 @@ def test_a_job_shows_its_whole_history(fleet):
     assert detail.spec == a_job("one")
 
 
-def test_a_failed_job_shows_its_error_and_what_ended_it(fleet):
-    fleet.plan(a_job("one"))
+def test_a_failed_job_shows_its_error_and_what_ended_it(fleet, one_job):
     fleet.fail(fleet.granted(), error="CUDA out of memory", exit_code=2)
     shown = fleet.job()
     assert (shown.status, shown.error) == ("failed", "CUDA out of memory")
     assert "exit code 2 (bad arguments)" in (shown.ended_by or "")
 
 
-def test_a_log_is_read_from_any_line_on(fleet):
-    fleet.plan(a_job("one"))
+def test_a_log_is_read_from_any_line_on(fleet, one_job):
     claim_id = fleet.granted()
     for first, lines in ((0, ["a", "b", "c"]), (3, ["d", "e"])):
         fleet.beat(claim_id, log=some_lines(*lines, first=first))
@@ -273,8 +272,7 @@ def test_a_long_log_is_read_page_by_page(fleet, monkeypatch):
     assert pages == ["01", "23", "4"]
 
 
-def test_each_attempt_has_its_own_log(fleet):
-    fleet.plan(a_job("one"))
+def test_each_attempt_has_its_own_log(fleet, one_job):
     assert fleet.views.log("id-one").lines == [], "before its first attempt"
     for n in (1, 2):
         fleet.beat(fleet.granted(session=n), log=some_lines(f"try {n}"))
@@ -387,8 +385,7 @@ def test_explain_says_that_a_busy_host_ends_a_job_first(fleet):
     assert fleet.views.explain(waits).summary.startswith("it waits for pi to end a job that is trained there")
 
 
-def test_explain_tells_back_off_and_avoidance(fleet):
-    fleet.plan(a_job("one"))
+def test_explain_tells_back_off_and_avoidance(fleet, one_job):
     fleet.ask("desktop")
     fleet.service.requeue("one")
     fleet.fail(fleet.granted("pi"))
@@ -402,8 +399,7 @@ def test_explain_tells_back_off_and_avoidance(fleet):
     assert fleet.verdicts()["pi"][1] == "ok", "and the time to avoid a host ends"
 
 
-def test_explain_says_when_a_fitting_host_is_silent(fleet):
-    fleet.plan(a_job("one"))
+def test_explain_says_when_a_fitting_host_is_silent(fleet, one_job):
     fleet.ask("pi")
     fleet.service.requeue("one")
     fleet.clock.advance(POLICY.stale_after_s + 1)
@@ -438,8 +434,7 @@ def test_silent_hosts_are_named_the_last_one_heard_first(fleet):
     )
 
 
-def test_a_job_that_runs_where_it_would_not_get_again_says_so(fleet):
-    fleet.plan(a_job("one"))
+def test_a_job_that_runs_where_it_would_not_get_again_says_so(fleet, one_job):
     fleet.ask("pi")
     assert fleet.job().note is None
     fleet.plan(a_job("one"), pi={"deny_jobs": ["gbt"]})
@@ -525,8 +520,7 @@ def test_a_held_job_says_who_holds_it_and_since_when(fleet):
     assert fleet.job().obstacle is not None
 
 
-def test_explain_of_what_is_over_says_how_it_ended(fleet):
-    fleet.plan(a_job("one"))
+def test_explain_of_what_is_over_says_how_it_ended(fleet, one_job):
     fleet.fail(fleet.granted(), exit_code=65)
     assert "failed: trainer: exit code 65" in fleet.views.explain("id-one").summary
 

@@ -54,9 +54,13 @@ def test_conformance(check, disk, tmp_path):
 # -- the machine's own disk -------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def store(tmp_path):
+    return ArtifactStore(tmp_path)
+
+
 @pytest.mark.skipif(os.name == "nt", reason="Windows keeps permissions elsewhere")
-def test_parts_and_bundles_are_private(tmp_path):
-    store = ArtifactStore(tmp_path)
+def test_parts_and_bundles_are_private(tmp_path, store):
     part = store.open_part(CLAIM, SHA)
     assert (tmp_path / "incoming" / f"{CLAIM}-{SHA}.part").stat().st_mode & 0o777 == 0o600
     part.close()
@@ -96,8 +100,7 @@ def test_a_file_held_for_good_is_a_refusal(system, tries, monkeypatch):
     assert held.tries == tries
 
 
-def test_index_is_lines_of_json(tmp_path):
-    store = ArtifactStore(tmp_path)
+def test_index_is_lines_of_json(tmp_path, store):
     store.index.append(row(upload(store), "j"))
     (line,) = (tmp_path / "index.jsonl").read_text().splitlines()
     assert json.loads(line) == {
@@ -112,8 +115,7 @@ def test_index_is_lines_of_json(tmp_path):
     }
 
 
-def test_torn_last_line_is_cut(tmp_path):
-    store = ArtifactStore(tmp_path)
+def test_torn_last_line_is_cut(tmp_path, store):
     rows = [row(upload(store, bytes([n]))) for n in range(3)]
     for each in rows:
         store.index.append(each)
@@ -132,8 +134,7 @@ def test_a_root_that_cannot_be_made_is_one_sentence(tmp_path):
         ArtifactStore(tmp_path / "file" / "models")
 
 
-def test_files_of_others_in_the_root_are_left_alone(tmp_path):
-    store = ArtifactStore(tmp_path)
+def test_files_of_others_in_the_root_are_left_alone(tmp_path, store):
     upload(store)
     (tmp_path / "lost+found").mkdir()
     (tmp_path / "gbt_oracle" / "notes.txt").write_text("mine")
@@ -231,8 +232,7 @@ def test_a_prefix_that_cannot_be_read_leaves_its_part_to_the_next(tmp_path):
     store.open_part(CLAIM, SHA, offset=10).close()
 
 
-def test_a_bundle_that_is_gone_and_provenance_that_is_damaged(tmp_path):
-    store = ArtifactStore(tmp_path)
+def test_a_bundle_that_is_gone_and_provenance_that_is_damaged(tmp_path, store):
     artifact = upload(store)
     sound = store.write_provenance(artifact, job_id="1" * 64, attempt=1, record={})
     sound.with_name(f"{'2' * 64}-1.json").write_bytes(b"junk")

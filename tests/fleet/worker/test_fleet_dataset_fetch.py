@@ -134,9 +134,13 @@ def test_a_data_set_is_fetched_once_and_is_what_was_pushed(cache, shelf, folder)
     assert len(shelf.sent) == 5
 
 
+@pytest.fixture
+def dataset_id(shelf, folder):
+    return shelf.add(folder)
+
+
 @pytest.mark.parametrize("at", range(6))
-def test_a_fetch_that_broke_off_goes_on(tmp_path, shelf, folder, at):
-    dataset_id = shelf.add(folder)
+def test_a_fetch_that_broke_off_goes_on(tmp_path, shelf, folder, dataset_id, at):
     shelf.trouble = [None] * at + [MemoryError("the worker is killed")]
     cache = Cache(tmp_path, shelf)
     with pytest.raises(MemoryError):
@@ -165,8 +169,7 @@ def test_a_receiver_that_is_away_is_waited_for(cache, shelf, folder):
     assert files(cache.get(shelf.add(folder))) == files(folder)
 
 
-def test_what_keeps_arriving_damaged_or_is_refused_ends_the_fetch(cache, shelf, folder):
-    dataset_id = shelf.add(folder)
+def test_what_keeps_arriving_damaged_or_is_refused_ends_the_fetch(cache, shelf, dataset_id):
     shelf.trouble = [None] + [Damaged("piece arrived damaged")] * 5
     with pytest.raises(NotGiven, match="5 times in a row"):
         cache.get(dataset_id)
@@ -185,8 +188,7 @@ def test_a_fetch_ends_when_nobody_wants_it_any_more(cache, shelf, folder):
     assert len(shelf.sent) == 1
 
 
-def test_what_was_changed_on_the_host_is_mended(cache, shelf, folder):
-    dataset_id = shelf.add(folder)
+def test_what_was_changed_on_the_host_is_mended(cache, shelf, folder, dataset_id):
     there = cache.get(dataset_id)
     content = bytearray((there / "summary.parquet").read_bytes())
     content[PIECE + 1] ^= 1
@@ -248,8 +250,7 @@ def test_a_fetch_stops_amid_the_look_at_what_has_arrived(tmp_path, shelf, monkey
     cache.close()
 
 
-def test_a_cache_and_a_disk_that_are_too_small_say_so(tmp_path, shelf, folder):
-    dataset_id = shelf.add(folder)
+def test_a_cache_and_a_disk_that_are_too_small_say_so(tmp_path, shelf, dataset_id):
     cache = Cache(tmp_path, shelf, bytes_max=PIECE)
     with pytest.raises(FetchError, match="raise --cache-gib"):
         cache.get(dataset_id)
@@ -264,8 +265,7 @@ def only(*paths):
     return Order(QUIET, wanted=paths.__contains__)
 
 
-def test_only_wanted_files_are_fetched_and_later_the_others(cache, shelf, folder):
-    dataset_id = shelf.add(folder)
+def test_only_wanted_files_are_fetched_and_later_the_others(cache, shelf, folder, dataset_id):
     there = cache.get(dataset_id, only("tensors/t.npy", "no such file"))
     assert files(there).keys() == {"tensors/t.npy"}
     assert len(shelf.sent) == 2
@@ -282,8 +282,7 @@ def test_only_wanted_files_are_fetched_and_later_the_others(cache, shelf, folder
     assert list((cache.folder / "fetching").iterdir()) == []
 
 
-def test_more_of_a_data_set_that_broke_off_goes_on(tmp_path, shelf, folder):
-    dataset_id = shelf.add(folder)
+def test_more_of_a_data_set_that_broke_off_goes_on(tmp_path, shelf, folder, dataset_id):
     cache = Cache(tmp_path, shelf)
     there = cache.get(dataset_id, only("tensors/t.npy"))
     shelf.trouble = [None, MemoryError("the worker is killed")]
@@ -306,8 +305,7 @@ def test_a_repeated_piece_travels_once(cache, shelf, tmp_path):
     assert len(shelf.sent) == 2
 
 
-def test_what_a_trainer_finds_damaged_is_mended_before_its_next_use(cache, shelf, folder):
-    dataset_id = shelf.add(folder)
+def test_what_a_trainer_finds_damaged_is_mended_before_its_next_use(cache, shelf, folder, dataset_id):
     rotten = cache.get(dataset_id) / "summary.parquet"
     about = rotten.stat()
     rotten.write_bytes(b"rot" + rotten.read_bytes()[3:])
@@ -366,8 +364,7 @@ def test_one_worker_at_a_time_uses_a_cache(tmp_path, cache, shelf, folder):
     cache.get(shelf.add(folder))
 
 
-def test_no_file_of_a_data_set_goes_through_a_link(tmp_path, cache, shelf, folder):
-    dataset_id = shelf.add(folder)
+def test_no_file_of_a_data_set_goes_through_a_link(tmp_path, cache, dataset_id):
     (tmp_path / "elsewhere").mkdir()
     way = tmp_path / "cache/fetching" / dataset_id
     way.mkdir(parents=True)
@@ -597,8 +594,7 @@ def test_a_host_can_fetch_before_any_job_asks(receiver, folder, tmp_path, capsys
     assert "cannot keep the data set in" in capsys.readouterr().err
 
 
-def test_what_takes_too_long_is_left_to_the_worker(shelf, folder, tmp_path):
-    dataset_id = shelf.add(folder)
+def test_what_takes_too_long_is_left_to_the_worker(shelf, dataset_id, tmp_path):
     shelf.trouble = [Unreachable("away")] * 1_000_000
     said = dataset_fetch.fetch(shelf, dataset_id, tmp_path / "cache", GIB, 0.05)
     assert said.endswith("the worker fetches the rest")

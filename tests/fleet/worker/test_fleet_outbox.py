@@ -356,9 +356,13 @@ def bring(receiver, claim_id, first, *lines):
     return receiver.service.output("id-one", request).log_next
 
 
+@pytest.fixture
+def claim_id(receiver):
+    return receiver.granted()
+
+
 @pytest.mark.parametrize("how", ["live", "lost", "failed", "completed", "cancelled", "regranted"])
-def test_output_is_taken_whatever_became_of_the_attempt(receiver, how):
-    claim_id = receiver.granted()
+def test_output_is_taken_whatever_became_of_the_attempt(receiver, claim_id, how):
     match how:
         case "lost" | "regranted":
             receiver.watch(2 * POLICY.stale_after_s)
@@ -378,8 +382,7 @@ def test_output_is_taken_whatever_became_of_the_attempt(receiver, how):
     assert receiver.queue.get("id-one") == before, "it moves nothing and renews no lease"
 
 
-def test_output_is_taken_from_its_own_host_alone(receiver):
-    claim_id = receiver.granted()
+def test_output_is_taken_from_its_own_host_alone(receiver, claim_id):
     for job_id, host, claim in (
         ("id-one", "other", claim_id),
         ("id-two", "pi", claim_id),
@@ -390,8 +393,7 @@ def test_output_is_taken_from_its_own_host_alone(receiver):
     assert stored(receiver) == []
 
 
-def test_lines_that_are_missing_are_said_to_be(receiver):
-    claim_id = receiver.granted()
+def test_lines_that_are_missing_are_said_to_be(receiver, claim_id):
     assert bring(receiver, claim_id, 0, "a") == 1
     assert bring(receiver, claim_id, 121, "b") == 122
     assert stored(receiver) == ["a", GAP.format(120), "b"]
@@ -400,8 +402,7 @@ def test_lines_that_are_missing_are_said_to_be(receiver):
     assert stored(receiver)[-2:] == ["b", "c"]
 
 
-def test_report_that_comes_again_keeps_what_it_takes_along(receiver):
-    claim_id = receiver.granted()
+def test_report_that_comes_again_keeps_what_it_takes_along(receiver, claim_id):
     log = LogLines(lines=["last words"])
     receiver.fail(claim_id)
     progress = {"event": "epoch", "epoch": 9}

@@ -651,8 +651,12 @@ def last(worker, answer):
     return respond
 
 
-def test_a_job_from_claim_to_receipt(tmp_path):
-    receiver = Receiver()
+@pytest.fixture
+def receiver():
+    return Receiver()
+
+
+def test_a_job_from_claim_to_receipt(receiver, tmp_path):
     runner = FakeRunner(output=b'{"event": "epoch", "epoch": 1}\nbye')
     train_one(work(tmp_path, receiver, runner, trainer_digests=lambda: {"run": "d"}), receiver)
     claim = receiver.bodies("claim")[0]
@@ -693,8 +697,7 @@ def test_a_job_from_claim_to_receipt(tmp_path):
         Response(503, {**SHOWN, "retry-after": "-1"}, b""),
     ],
 )
-def test_odd_answer_to_a_claim_does_no_harm(tmp_path, odd):
-    receiver = Receiver()
+def test_odd_answer_to_a_claim_does_no_harm(receiver, tmp_path, odd):
     worker = work(tmp_path, receiver, FakeRunner(), chance=lambda: 0.0)
     if odd.status in (302, 418):  # the client calls that a final refusal: the next claim comes in a minute
         receiver.routes["claim"] = last(worker, odd)
@@ -930,8 +933,7 @@ def test_a_size_that_cannot_be_meant_is_refused(text):
         gib(text)
 
 
-def test_receiver_that_is_not_there_is_asked_again(tmp_path):
-    receiver = Receiver()
+def test_receiver_that_is_not_there_is_asked_again(receiver, tmp_path):
     worker = work(tmp_path, receiver, FakeRunner(), chance=lambda: 0.0)
     asked = []
 
@@ -970,8 +972,7 @@ class NoRunner(FakeRunner):
         ({"model": "a/b"}, FakeRunner(), "trainer_failed", "only a-z"),
     ],
 )
-def test_failure_on_this_host_is_told_in_words(tmp_path, change, runner, reason, words):
-    receiver = Receiver()
+def test_failure_on_this_host_is_told_in_words(receiver, tmp_path, change, runner, reason, words):
     train_one(work(tmp_path, receiver, runner), receiver, spec=SPEC | change)
     (failed,) = receiver.bodies("fail")
     assert failed["reason"] == reason
@@ -1001,9 +1002,8 @@ def test_signal_while_a_job_runs_hands_it_back(tmp_path):
     assert (failed["reason"], failed["error"]) == (EndReason.WORKER_SHUTDOWN, "worker shutdown")
 
 
-def test_a_host_tells_with_its_claim_that_its_disk_is_full(tmp_path, monkeypatch):
+def test_a_host_tells_with_its_claim_that_its_disk_is_full(receiver, tmp_path, monkeypatch):
     """The receiver gives it nothing then, and shows why."""
-    receiver = Receiver()
     worker = work(tmp_path, receiver, FakeRunner(), chance=lambda: 0.0)
     receiver.routes["claim"] = last(worker, reply(job_id=None, reason="quarantined"))
     monkeypatch.setattr("training.fleet.worker.self_test.free_bytes", lambda _: 1024)
@@ -1026,8 +1026,7 @@ def test_what_an_ended_attempt_left_goes_when_the_disk_is_nearly_full(tmp_path, 
     assert spec.output.exists(), "what it said stays in either case"
 
 
-def test_disk_that_refuses_the_state_does_not_end_the_worker(tmp_path, monkeypatch, caplog):
-    receiver = Receiver()
+def test_disk_that_refuses_the_state_does_not_end_the_worker(receiver, tmp_path, monkeypatch, caplog):
     worker = work(tmp_path, receiver, FakeRunner())
     receiver.routes["claim"] = last(worker, NOTHING)
 
@@ -1112,14 +1111,13 @@ def test_shared_memory_that_a_trainer_left_goes_and_no_other(tmp_path, monkeypat
     mapped.close()
 
 
-def test_an_action_that_fails_ends_no_worker(tmp_path, monkeypatch, caplog):
+def test_an_action_that_fails_ends_no_worker(receiver, tmp_path, monkeypatch, caplog):
     def nested(*_, **__):
         raise RecursionError("maximum recursion depth exceeded")
 
     for method in ("discard", "found"):
         monkeypatch.setattr(TrainerAttempt, method, nested)
     monkeypatch.setattr(Outbox, "recover", nested)
-    receiver = Receiver()
     for session in range(2):
         train_one(work(tmp_path, receiver, FakeRunner(70)), receiver)
         assert caplog.text.count("Discard: maximum recursion depth exceeded; the worker continues") == session + 1

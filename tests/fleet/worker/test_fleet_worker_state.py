@@ -258,6 +258,11 @@ def test_good_training_is_packed_uploaded_completed():
     assert worker.claim.request_id == "s-2"
 
 
+@pytest.fixture
+def worker():
+    return Worker().running()
+
+
 @pytest.mark.parametrize(
     ("ended", "reason", "exit_code"),
     [
@@ -271,8 +276,7 @@ def test_good_training_is_packed_uploaded_completed():
         (Ended(), EndReason.SPAWN_FAILED, None),
     ],
 )
-def test_other_ends_are_reported_for_what_they_are(ended, reason, exit_code):
-    worker = Worker().running()
+def test_other_ends_are_reported_for_what_they_are(worker, ended, reason, exit_code):
     worker.take(t.TrainerEnded(claim_id="claim", ended=ended))
     failure = worker.report
     assert (failure.reason, failure.exit_code) == (reason, exit_code)
@@ -287,8 +291,7 @@ def test_a_trainer_that_failed_for_good_leaves_nothing_to_go_on_from():
     assert worker.wanted(t.Discard).job_over
 
 
-def test_error_report_carries_the_last_words_and_the_record():
-    worker = Worker().running()
+def test_error_report_carries_the_last_words_and_the_record(worker):
     lines = ("loading", "Traceback (most recent call last):", "ValueError: bad shape")
     worker.printed(*lines)
     worker.ended(70)
@@ -308,8 +311,7 @@ def test_spawn_and_pack_failures_are_reported():
     assert worker.report.error == failure.error
 
 
-def test_trainer_that_harms_the_host_is_stopped_and_says_why():
-    worker = Worker().running()
+def test_trainer_that_harms_the_host_is_stopped_and_says_why(worker):
     full = Failure(EndReason.UPLOAD_FAILED, "the disk is full")
     worker.take(t.Unbearable(claim_id="claim", failure=full))
     assert worker.wants(t.StopTrainer)
@@ -317,16 +319,14 @@ def test_trainer_that_harms_the_host_is_stopped_and_says_why():
     assert worker.report.error == full.error
 
 
-def test_news_of_another_attempt_is_ignored():
-    worker = Worker().running()
+def test_news_of_another_attempt_is_ignored(worker):
     worker.take(t.TrainerEnded(claim_id="older", ended=DONE))
     worker.take(t.Printed(claim_id="older", lines=("x",)))
     assert worker.phase is Phase.RUNNING
     assert worker.work.printed == 0
 
 
-def test_progress_and_complaint_are_read_from_the_output():
-    worker = Worker().running()
+def test_progress_and_complaint_are_read_from_the_output(worker):
     lines = (
         '{"event": "epoch", "epoch": 3, "loss": NaN, "x": [1]}',
         '{"event": "error", "message": "cannot split"}',
@@ -430,8 +430,7 @@ def test_unanswered_heartbeats_are_repeated_soon_and_then_ever_more_seldom():
     assert worker.work.beat_at == worker.now + 120.0, "or as seldom as it was asked to"
 
 
-def test_silence_changes_nothing_by_default():
-    worker = Worker().running()
+def test_silence_changes_nothing_by_default(worker):
     for _ in range(100):
         if worker.wants(t.SendHeartbeat):
             worker.beat_unanswered()
@@ -457,8 +456,7 @@ def test_sleep_beats_first_and_its_lost_answer_does_no_harm():
 @pytest.mark.parametrize(
     "problem_type", [ProblemType.LEASE_SUPERSEDED, ProblemType.JOB_CANCELLED, ProblemType.UNKNOWN_JOB]
 )
-def test_lost_claim_kills_the_trainer_and_nobody_is_told(problem_type):
-    worker = Worker().running()
+def test_lost_claim_kills_the_trainer_and_nobody_is_told(worker, problem_type):
     worker.wake()
     worker.refuse_beat(problem_type)
     assert worker.wants(t.KillTrainer)
@@ -535,8 +533,7 @@ def test_cancelled_delivery_is_broken_off():
     assert worker.wanted(t.Persist).saved == t.Saved(request_id="s-2")
 
 
-def test_output_is_shipped_in_numbered_pieces_and_dropped_when_known():
-    worker = Worker().running()
+def test_output_is_shipped_in_numbered_pieces_and_dropped_when_known(worker):
     lines = tuple(f"line {number}" for number in range(450))
     worker.printed(*lines)
     worker.wake()
@@ -553,8 +550,7 @@ def test_output_is_shipped_in_numbered_pieces_and_dropped_when_known():
     assert not worker.wants(t.SendOutput)
 
 
-def test_receiver_that_forgot_lines_is_sent_them_again():
-    worker = Worker().running()
+def test_receiver_that_forgot_lines_is_sent_them_again(worker):
     worker.printed("a", "b")
     worker.wake()
     worker.answer_beat(log_next=2)
@@ -650,8 +646,7 @@ def test_finished_work_of_a_session_that_died_is_delivered_before_anything_is_cl
 # ── leaving ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_signal_stops_politely_hands_back_and_leaves_within_30_s():
-    worker = Worker().running()
+def test_signal_stops_politely_hands_back_and_leaves_within_30_s(worker):
     worker.take(t.SignalReceived())
     assert worker.wants(t.StopTrainer)
     worker.take(t.TrainerEnded(claim_id="claim", ended=Ended(code=75)), after_s=3.0)
@@ -662,8 +657,7 @@ def test_signal_stops_politely_hands_back_and_leaves_within_30_s():
     assert worker.take(t.Tick()) == []
 
 
-def test_deaf_trainer_is_killed_and_a_silent_receiver_waited_for_only_so_long():
-    worker = Worker().running()
+def test_deaf_trainer_is_killed_and_a_silent_receiver_waited_for_only_so_long(worker):
     begun = worker.now
     worker.take(t.SignalReceived())
     worker.wake()
@@ -676,8 +670,7 @@ def test_deaf_trainer_is_killed_and_a_silent_receiver_waited_for_only_so_long():
     assert worker.now - begun <= 30.0
 
 
-def test_trainer_that_cannot_be_killed_does_not_keep_the_worker():
-    worker = Worker().running()
+def test_trainer_that_cannot_be_killed_does_not_keep_the_worker(worker):
     begun = worker.now
     worker.take(t.SignalReceived())
     while not worker.wants(t.SendFail):
@@ -686,16 +679,14 @@ def test_trainer_that_cannot_be_killed_does_not_keep_the_worker():
     assert worker.now - begun < 25.0
 
 
-def test_second_signal_kills_at_once():
-    worker = Worker().running()
+def test_second_signal_kills_at_once(worker):
     worker.take(t.SignalReceived())
     assert not worker.wants(t.KillTrainer)
     worker.take(t.SignalReceived())
     assert worker.wants(t.KillTrainer)
 
 
-def test_training_that_was_done_when_the_signal_came_is_delivered():
-    worker = Worker().running()
+def test_training_that_was_done_when_the_signal_came_is_delivered(worker):
     worker.take(t.SignalReceived())
     worker.ended(0)
     assert worker.wants(t.Pack)
@@ -847,8 +838,7 @@ def test_backlog_that_is_not_answered_is_offered_ever_more_seldom():
     assert worker.state.output_tries == 0
 
 
-def test_what_a_report_could_not_take_along_follows_it():
-    worker = Worker().running()
+def test_what_a_report_could_not_take_along_follows_it(worker):
     worker.take(t.Printed(claim_id="claim", lines=tuple(map(str, range(500)))))
     worker.ended(1)
     worker.failed("failed", log_next=200)
@@ -856,8 +846,7 @@ def test_what_a_report_could_not_take_along_follows_it():
     assert worker.wants(t.SendClaim)
 
 
-def test_output_of_a_lost_attempt_is_brought_too():
-    worker = Worker().running()
+def test_output_of_a_lost_attempt_is_brought_too(worker):
     worker.printed("last words")
     worker.wake()
     worker.refuse_beat(ProblemType.LEASE_SUPERSEDED)
