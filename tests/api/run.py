@@ -84,8 +84,7 @@ def receiver(folder: Path, kind: Target) -> Iterator[tuple[Receiver, Listing]]:
                 found.hub.authority = security.authority
             found.hub.authenticator.limit, found.hub.authenticator.quota = FailureLimit(Restless()), Quota(Restless())
             _complete_one(found, folder)
-            pushed = _push(found, folder)
-            yield found, pushed
+            yield found, _push(found, folder)
     finally:
         endpoints.WAIT_S_MAX = before
 
@@ -98,8 +97,7 @@ def _complete_one(target: Receiver, folder: Path) -> None:
     bundle.write_bytes(b"model" * 1000)
     grant = client.claim(a_capability())
     assert grant is not None
-    artifact = client.upload_artifact(grant.job_id, bundle)
-    client.complete(grant.job_id, artifact_id=artifact)
+    client.complete(grant.job_id, artifact_id=client.upload_artifact(grant.job_id, bundle))
 
 
 def _claims(target: Receiver) -> Callable[[], tuple[str, str, str]]:

@@ -170,8 +170,7 @@ def check_what_is_acknowledged_is_committed(db: Database, connect: Connect) -> N
     writer = Writer(db)
     seen: list[list[str]] = []
     with held(writer):
-        futures = [writer.submit(lambda n=n: note(db, f"{n}")) for n in range(3)]
-        for future in futures:
+        for future in [writer.submit(lambda n=n: note(db, f"{n}")) for n in range(3)]:
             future.add_done_callback(lambda _: seen.append(hosts(other)))
     writer.close()
     assert seen == [["0", "1", "2"]] * 3, "each answer came after the commit of all"
@@ -203,8 +202,7 @@ def hosts_of(db: Database) -> Callable[[], list[str]]:
 def check_a_cancelled_call_is_not_made(db: Database, _: Connect) -> None:
     writer = Writer(db)
     with held(writer):
-        future = writer.submit(lambda: note(db, "pi"))
-        assert future.cancel()
+        assert writer.submit(lambda: note(db, "pi")).cancel()
         other = writer.submit(lambda: note(db, "desktop"))
     other.result(30)
     assert hosts(db) == ["desktop"]

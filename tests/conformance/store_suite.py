@@ -206,8 +206,7 @@ def check_claims_do_not_share_parts(store: ArtifactStore) -> None:
 
 
 def check_rot_is_found(store: ArtifactStore, rot: Callable[[str], None]) -> None:
-    artifact = upload(store)
-    rot(artifact.path)
+    rot(upload(store).path)
     with pytest.raises(DamagedArtifact):
         store.verify(SHA, model="gbt", mode="oracle")
     with pytest.raises(DamagedArtifact):

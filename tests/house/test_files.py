@@ -6,6 +6,7 @@ import errno
 import os
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -50,10 +51,7 @@ def test_permissions_are_as_asked_or_as_the_umask_leaves(tmp_path, mode, expecte
 def test_what_cannot_be_written_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
     write_whole(tmp_path / "a", b"old")
 
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(LocalFs, "write", full)
+    monkeypatch.setattr(LocalFs, "write", Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(OSError, match="No space"):
         write_whole(tmp_path / "a", b"new")
     assert [each.read_bytes() for each in tmp_path.iterdir()] == [b"old"]
@@ -116,10 +114,7 @@ def test_no_umask_lets_others_write(tmp_path, umask, narrowed):
 
 
 def test_a_full_disk_names_the_file(tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(LocalFs, "write", full)
+    monkeypatch.setattr(LocalFs, "write", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
     with pytest.raises(OSError, match="No space") as failed:
         write_whole(tmp_path / "a", b"1")
     assert failed.value.filename == str(tmp_path / "a")

@@ -226,8 +226,7 @@ class Network:
         """The client's end closed; the receiver sees it soon, or never."""
         connection = call.connection
         if connection is not None and connection.gone is not None and self._chance.random() < 0.7:
-            gone = connection.gone
-            self._world.after(self._latency_s, gone)
+            self._world.after(self._latency_s, connection.gone)
 
 
 class _Call:

@@ -183,8 +183,7 @@ class Simulation:
                     f"seed {self.world.seed}: job {job_id[:8]} is still {facts.status} "
                     f"{self._patience_s():.0f} s after the last fault"
                 )
-        views = Views(self.receiver.database, self.receiver.service)
-        for view in views.jobs().jobs:
+        for view in Views(self.receiver.database, self.receiver.service).jobs().jobs:
             if view.status == "pending" and view.obstacle is None and view.held_by is None:
                 raise Violation(f"seed {self.world.seed}: nothing says why {view.job_id[:8]} waits")
         self.witness.all.at_end()

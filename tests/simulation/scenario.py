@@ -171,8 +171,7 @@ def _of_one_mode(job: dict[str, Any]) -> dict[str, Any]:
 def _calls_per_s(settings: WorkerSettings, policy: Policy) -> float:
     """Estimate the calls of a worker: heartbeats while it is busy, claims while it is not."""
     beat_s = min(settings.heartbeat_s, policy.stale_after_s / 3)
-    claim_s = max(settings.wait_s, 0.75 * settings.poll_s)
-    return 0.4 / beat_s + 0.6 / claim_s
+    return 0.4 / beat_s + 0.6 / max(settings.wait_s, 0.75 * settings.poll_s)
 
 
 def _policy(chance: random.Random, pace: float) -> Policy:

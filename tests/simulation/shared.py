@@ -94,8 +94,7 @@ class WorkerDisk:
 
     def start_another(self, chance: random.Random) -> str | None:
         """Start a second worker by a mistake, drawn of three; the sentence that it is refused with, if it is."""
-        here = self.options
-        name, state = self._host_id, str(here.state_dir)
+        name, state = self._host_id, str(self.options.state_dir)
         mistakes = [
             _options(self._root, name),  # started by hand beside the service
             _options(self._root, f"{name}-gpu1", "--state-dir", state),  # a copied unit file

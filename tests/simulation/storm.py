@@ -276,8 +276,7 @@ class Storm:
             return
         host = chance.choice(running)
         assert host.disk is not None
-        refusal = host.disk.start_another(chance)
-        self._all.second(host, refusal)
+        self._all.second(host, host.disk.start_another(chance))
         self._world.fault(Fault.SECOND_WORKER, host.machine)
 
     def _sicken(self) -> None:
@@ -468,8 +467,7 @@ class Storm:
     def _cancel_removed(self) -> None:
         """``cancel --removed``: whatever was in a plan and is in this one no more."""
         planned = {job["job_id"] for job in self._receiver.jobs}
-        ever = {job["job_id"]: None for file in self._files for job in file}
-        for job_id in ever:
+        for job_id in {job["job_id"]: None for file in self._files for job in file}:
             if job_id not in planned and not self.calm:
                 self._send(Fault.CANCEL, f"/v1/job/{job_id}/cancel?removed=true")
 

@@ -99,8 +99,7 @@ def test_a_broken_simulation_sees_no_bug(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_host_that_is_awake_is_not_woken_for_jobs_that_it_has_yet_to_do() -> None:
     """One core does them one after another, so that a second such host would have one done before the last ends."""
-    clock = FakeClock()
-    queue = JobQueue(":memory:", clock=clock, new_claim_id=Counting())
+    queue = JobQueue(":memory:", clock=FakeClock(), new_claim_id=Counting())
     with contextlib.closing(queue):
         service = Service(queue, FakeShelf())
         service.reload([a_job(f"job-{n}") for n in range(4)], Plan(hosts={"pc": {"mac": "a0:b1:c2:d3:e4:f5"}}))

@@ -162,8 +162,7 @@ class Killing:
         if time.monotonic() < self.next_feed:
             return
         self.next_feed = time.monotonic() + 0.2
-        counts = self.fleet.counts()
-        missing = UNFINISHED - counts["pending"]
+        missing = UNFINISHED - self.fleet.counts()["pending"]
         if missing <= 0:
             return
         for _ in range(missing):

@@ -91,8 +91,7 @@ class Relay:
             server = self._dial()
             with server:
                 while request := _message(client):
-                    kind = _kind(request)
-                    strike = self._take(kind)
+                    strike = self._take(_kind(request))
                     if not self._exchange(client, server, request, strike):
                         return
 

@@ -167,8 +167,7 @@ def fetching(place: str, chance: random.Random) -> None:
             nth = 1
             begun_with = [0, listing.size] if place == "worker.fetch.stamped" else [0]
         name = fleet.add(behave="well")
-        killed = fleet.start_worker(crash=f"{place}:{nth}")
-        dies(killed, f"{place}:{nth}")
+        dies(fleet.start_worker(crash=f"{place}:{nth}"), f"{place}:{nth}")
         worker = fleet.start_worker()
         fleet.wait_for(name, "completed")
         told = re.findall(r"fetching data set \w+: (\d+) of", fleet.log("host"))
@@ -289,8 +288,7 @@ def ordering(place: str, _: random.Random) -> None:
         else:
             worker = fleet.start_worker()
             if what == "hold":
-                other = fleet.add(behave="well")
-                fleet.wait_for(other, "completed")
+                fleet.wait_for(fleet.add(behave="well"), "completed")
                 fleet.ended(name)
                 fleet.client.unhold(name)
             fleet.wait_for(name, "completed")

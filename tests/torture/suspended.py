@@ -63,8 +63,7 @@ def worker_sleeps(place: str, taken: bool) -> Counter[str]:
         if taken:
             # It learns that its work is another's, and is ready for more.
             other.send_signal(signal.SIGSTOP)
-            further = fleet.add(behave="well")
-            fleet.wait_for(further, "completed")
+            fleet.wait_for(fleet.add(behave="well"), "completed")
             other.send_signal(signal.SIGCONT)
             leave(fleet, sleeper, other)
         else:

@@ -12,6 +12,7 @@ import sys
 import tarfile
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
@@ -256,8 +257,7 @@ def test_status_of_a_long_queue_shows_what_matters():
 
 
 def test_status_of_an_empty_fleet():
-    run = Session(FakeReceiver())
-    assert run.says("status") == "no jobs yet\n"
+    assert Session(FakeReceiver()).says("status") == "no jobs yet\n"
 
 
 def test_a_silent_hosts_job_shows_its_silence_in_place_of_the_time_left(run):
@@ -267,8 +267,7 @@ def test_a_silent_hosts_job_shows_its_silence_in_place_of_the_time_left(run):
     for silence, shown in ((61, "not seen for 1 min 1 s"), (60, "3 min"), (-5, "3 min")):
         run.receiver.views["gbt-oracle"] = RUNNING | {"heartbeat_at": NOW - silence}
         assert f"12/60 (20%)   {shown}   1 min 30 s ago" in run.says("status")
-    over = RUNNING | {"heartbeat_at": NOW - 720, "status": "completed"}
-    run.receiver.views["gbt-oracle"] = over
+    run.receiver.views["gbt-oracle"] = RUNNING | {"heartbeat_at": NOW - 720, "status": "completed"}
     assert "not seen" not in run.says("status")
 
 
@@ -294,10 +293,7 @@ def test_a_command_is_registered_once():
 
 @pytest.mark.parametrize("error", [AttributeError, KeyError, TypeError, ValueError])
 def test_a_mistake_of_ours_is_not_called_the_receivers(run, error, monkeypatch):
-    def broken(_jobs, **_):
-        raise error("ours")
-
-    monkeypatch.setattr(cli_views, "render_list", broken)
+    monkeypatch.setattr(cli_views, "render_list", Mock(side_effect=error("ours")))
     with pytest.raises(error, match="ours"):
         run("list")
 
@@ -963,10 +959,7 @@ def test_get_of_all_brings_each_completed_model_into_a_folder_of_its_own(finishe
 
 
 def test_get_on_a_full_disk_names_the_folder(finished, tmp_path, monkeypatch):
-    def full(*_, **__):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(cli_bundle, "unpack", full)
+    monkeypatch.setattr(cli_bundle, "unpack", Mock(side_effect=OSError(28, "No space left on device")))
     finished.get(tmp_path / "models", code=1)
     assert finished.err == (
         f"cis490-jobs: {tmp_path / 'models'}: No space left on device; make room there, or name another folder\n"
@@ -1193,8 +1186,7 @@ def dangerous(text):
 @pytest.mark.parametrize("text", HOSTILE_TEXT, ids=ascii)
 def test_hostile_text_is_neutral_wherever_it_is_shown(text):
     job = view(text, "failed", 1, error=text, host=text, progress={"event": text})
-    stuck = view(text + "2", "pending", 2, obstacle=text, model=text, mode=text)
-    receiver = FakeReceiver(job, stuck)
+    receiver = FakeReceiver(job, view(text + "2", "pending", 2, obstacle=text, model=text, mode=text))
     run = Session(receiver)
     receiver.answers["GET", "/v1/workers"] = {
         "workers": [

@@ -3,6 +3,7 @@
 import io
 import json
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 from receiver_running import Receiver
@@ -180,14 +181,11 @@ def test_what_changes_while_one_is_asked_is_not_applied(desk, which):
 def test_a_refused_reload_puts_the_manifest_back_and_a_lost_one_says_what_stands(desk, monkeypatch):
     refusing = desk.receiver.hub.read_manifest
 
-    def lost(*_):
-        raise Unreachable("no answer")
-
     desk.receiver.hub.read_manifest = None
     assert desk("apply", str(desk.file), "--yes") == 1
     assert desk.manifest.read_text() == OLD
     desk.receiver.hub.read_manifest = refusing
-    monkeypatch.setattr(FleetClient, "reload", lost)
+    monkeypatch.setattr(FleetClient, "reload", Mock(side_effect=Unreachable("no answer")))
     assert desk("apply", str(desk.file), "--yes") == 75
     assert "is in place, and read at the next reload" in desk.err
     assert desk.manifest.read_text() == NEW

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from contextlib import contextmanager
+from unittest.mock import Mock
 
 import pytest
 from builders import SHOWN
@@ -82,8 +83,7 @@ class Script:
 
 def client_of(script, **how):
     slept = []
-    client = FleetClient(URL, "pi", transport=script, chance=lambda: 0.5, sleep=slept.append, **how)
-    return client, slept
+    return FleetClient(URL, "pi", transport=script, chance=lambda: 0.5, sleep=slept.append, **how), slept
 
 
 def test_the_longest_message_of_a_worker_is_not_too_long():
@@ -196,8 +196,7 @@ def test_it_gives_up_after_its_tries():
 
 
 def test_for_ever_means_for_ever():
-    script = Script(*[TransportError("no answer in time")] * 50, ok(WELL))
-    client, slept = client_of(script, tries=None)
+    client, slept = client_of(Script(*[TransportError("no answer in time")] * 50, ok(WELL)), tries=None)
     client.health()
     assert len(slept) == 50
 
@@ -343,8 +342,7 @@ def test_every_call_of_a_program_has_its_route():
 
 def test_the_token_goes_with_operators_calls_whatever_its_letters():
     script = Script(ok(filled(attempts.MovedReply, status="cancelled")))
-    client = FleetClient(URL, operator_token=" Schlüssel\n", transport=script)
-    client.cancel("a name/with a slash")
+    FleetClient(URL, operator_token=" Schlüssel\n", transport=script).cancel("a name/with a slash")
     _, path, headers, _ = script.sent[0]
     assert path == "/v1/job/a%20name%2Fwith%20a%20slash/cancel"
     assert headers["X-Operator-Token"].encode("latin-1") == "Schlüssel".encode()
@@ -690,10 +688,7 @@ def test_a_file_on_its_way_has_all_the_time_it_takes(monkeypatch):
 def test_a_listener_that_dies_in_the_handshake_is_a_transport_error(monkeypatch):
     """Found by `kill -9` of a receiver: the reset came before there was a connection to read from."""
 
-    def reset(*_, **__):
-        raise ConnectionResetError
-
-    monkeypatch.setattr(socket, "create_connection", reset)
+    monkeypatch.setattr(socket, "create_connection", Mock(side_effect=ConnectionResetError))
     with pytest.raises(TransportError):
         HttpTransport("http://127.0.0.1:1").request("GET", "/", {}, None, 5.0)
 

@@ -71,8 +71,7 @@ def test_nobody_elses_answer_is_an_answer(name, answer, bundle):
 
 @pytest.mark.parametrize("answer", STRANGERS, ids=lambda one: str(one.status))
 def test_nor_in_the_middle_of_an_upload(answer, bundle):
-    asked = Response(200, {"upload-offset": "0", ID: OURS})
-    client, _ = client_of(Script(asked, answer), tries=1)
+    client, _ = client_of(Script(Response(200, {"upload-offset": "0", ID: OURS}), answer), tries=1)
     with pytest.raises(Stranger):
         CALLS["upload"](client, bundle)
 

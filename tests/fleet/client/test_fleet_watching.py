@@ -3,6 +3,7 @@
 import io
 import json
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -29,10 +30,7 @@ def test_only_a_certificate_of_this_host_tells_of_it(tmp_path, role, name):
 
 @pytest.mark.parametrize("problem", list(ProblemType))
 def test_what_may_be_taken_later_is_not_given_up(problem, capsys):
-    def refuse(_body):
-        raise Refused(problem.status, problem, "no", {})
-
-    client = SimpleNamespace(watch=refuse, close=lambda: None)
+    client = SimpleNamespace(watch=Mock(side_effect=Refused(problem.status, problem, "no", {})), close=lambda: None)
     argv = ["--receiver-url", "http://127.0.0.1:1", "--host-id", "office"]
     code = watching.main(argv, connect=lambda *_: client, stdin=io.BytesIO(b'{"event": "watching"}'))
     never = problem in (ProblemType.BAD_REQUEST, ProblemType.TOO_LARGE)

@@ -699,13 +699,11 @@ def test_powershell_keeps_the_rules(powershell):
 
 def test_every_parameter_is_documented_and_reaches_a_flag(powershell):
     text = POWERSHELL.read_text("utf-8")
-    block = next(within(powershell, "param_block"))
-    parameters = re.findall(r"\[(?:string|switch)\]\$(\w+)", block)
+    parameters = re.findall(r"\[(?:string|switch)\]\$(\w+)", next(within(powershell, "param_block")))
     assert parameters == re.findall(r"^\.PARAMETER (\w+)$", text, re.MULTILINE)
     assert len(parameters) == len(set(parameters)) == 10
     flags = {flag for flag in re.findall(r"'(--[a-z-]+)'|\"(--[a-z-]+)=", text) for flag in flag if flag}
-    known = {option for action in install._parser()._actions for option in action.option_strings}
-    assert flags <= known
+    assert flags <= {option for action in install._parser()._actions for option in action.option_strings}
     assert {f"--{re.sub('(?<!^)(?=[A-Z])', '-', name).lower()}" for name in parameters} - flags == {
         "--virtual-environment"
     }

@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from systems import make_link
@@ -108,10 +109,7 @@ def test_notes_as_large_as_they_may_be_are_read_and_no_pipe(tmp_path):
 
 
 def test_no_word_of_a_server_nobody_has_verified_does(monkeypatch, capsys):
-    def refused(*_):
-        raise Refused(409, "no", ODD + "x" * 10**6 + "\nsecond line", {})
-
-    monkeypatch.setattr(join, "join", refused)
+    monkeypatch.setattr(join, "join", Mock(side_effect=Refused(409, "no", ODD + "x" * 10**6 + "\nsecond line", {})))
     line = ["--receiver-url", "https://pi.lan:1", "--host-id", "pi", "--code", "c"]
     assert join.main([*line, "--fingerprint", "sha256:" + "5f" * 32]) == 1
     told = capsys.readouterr().err

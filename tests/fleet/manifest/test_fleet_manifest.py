@@ -421,8 +421,7 @@ def test_an_integer_of_thousands_of_digits_is_a_mistake():
 
 
 def test_an_open_bracket_is_not_blamed_on_the_lines_after_it():
-    found = mistakes('name = "x"\n[defaults]\ntrain_hosts = [\nseed = 3\nn_resamples = 4\n')
-    assert len(found) == 1
+    assert len(mistakes('name = "x"\n[defaults]\ntrain_hosts = [\nseed = 3\nn_resamples = 4\n')) == 1
 
 
 @given(st.text(alphabet="ab.[]{}=\"'\\#\n, 01_-\t", max_size=60))

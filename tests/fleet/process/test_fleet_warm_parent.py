@@ -209,8 +209,7 @@ def test_the_next_worker_ends_a_parent_that_was_left(fleet, tmp_path):
 )
 def test_a_trainer_that_cannot_be_forked_starts_afresh(fleets, caplog, trouble, words):
     fleet = fleets(own_kib_max=60_000)
-    process = fleet.start("word", 0, **trouble)
-    assert end_of(process).code == 0
+    assert end_of(fleet.start("word", 0, **trouble)).code == 0
     assert fleet.printed() == "word\n"
     (sentence,) = sentences(caplog)
     assert words in sentence

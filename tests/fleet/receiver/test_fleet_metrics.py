@@ -3,6 +3,7 @@
 import contextlib
 import re
 from pathlib import Path
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -301,12 +302,9 @@ def test_what_is_not_known_is_left_out(world):
 
 
 def test_a_refused_scrape_is_counted(tmp_path, monkeypatch):
-    def failed(_context):
-        raise DatabaseError
-
     with Receiver(tmp_path, [a_job()]) as receiver, Wire(receiver) as wire:
         with monkeypatch.context() as broken:
-            broken.setattr("training.fleet.receiver.http.figures.exposition", failed)
+            broken.setattr("training.fleet.receiver.http.figures.exposition", Mock(side_effect=DatabaseError))
             assert wire.request("GET", "/metrics").problem() == (503, "unavailable")
         for path in ("/v1/health", "/nowhere", "/metrics"):
             _, _, body = wire.request("GET", path).answer()

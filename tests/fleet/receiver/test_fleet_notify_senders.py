@@ -135,8 +135,7 @@ class Mail(socketserver.StreamRequestHandler):
                 say(f"550 no such box, {shown!r}" if self.server.refuse in line else "250 fine")
             elif verb == "DATA":
                 say("354 go on")
-                data = b"".join(iter(self.rfile.readline, b".\r\n"))
-                self.server.got.append(message_from_bytes(data))
+                self.server.got.append(message_from_bytes(b"".join(iter(self.rfile.readline, b".\r\n"))))
                 say("250 taken")
             elif verb == "QUIT":
                 say("221 bye")

@@ -41,8 +41,7 @@ def claimed(receiver, host="pi"):
 
 
 def put(wire, grant, body, **headers):
-    path = f"/v1/model/{grant.job_id}"
-    return wire.request("PUT", path, body, X_Claim_Id=grant.claim_id, **headers)
+    return wire.request("PUT", f"/v1/model/{grant.job_id}", body, X_Claim_Id=grant.claim_id, **headers)
 
 
 # -- the reserve of free space ----------------------------------------------------------------------------------

@@ -280,8 +280,7 @@ def test_a_receiver_whose_database_is_taken_away_grants_nothing_and_ends(plan, h
         with pytest.raises(ClientError):
             client.claim(a_capability())
         client.close()
-        said = wait_for_line(process, r"(.* while it was in use, .*)")
-        assert f"{db} while it was in use" in said
+        assert f"{db} while it was in use" in wait_for_line(process, r"(.* while it was in use, .*)")
         assert process.wait(30) == 1
 
 

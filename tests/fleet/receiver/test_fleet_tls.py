@@ -517,8 +517,7 @@ def test_a_client_refuses_another_receiver(receiver, tmp_path):
 
 def test_a_client_refuses_another_name(receiver):
     # 127.0.0.1 is among the receiver's names, 127.0.0.2 is not.
-    address = f"https://127.0.0.2:{receiver.address[1]}"
-    client = FleetClient(address, tls=receiver.context(), tries=1)
+    client = FleetClient(f"https://127.0.0.2:{receiver.address[1]}", tls=receiver.context(), tries=1)
     with pytest.raises(ClientError):
         client.health()
     client.close()

@@ -8,6 +8,7 @@ import ssl
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from cryptography import x509
@@ -146,10 +147,7 @@ def test_damaged_credentials_are_one_sentence(tmp_path, content):
 
 
 def test_a_key_that_cannot_be_kept_leaves_nothing(tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(LocalFs, "replace", full)
+    monkeypatch.setattr(LocalFs, "replace", Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(OSError, match="No space"):
         write_private(tmp_path / "key.pem", b"secret")
     assert not list(tmp_path.iterdir())

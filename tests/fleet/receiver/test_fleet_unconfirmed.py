@@ -54,8 +54,7 @@ def jobs(receiver, *words):
 
 def told(receiver):
     outbox = NoticeOutbox(receiver.queue.db, SystemClock())
-    look_now = Notices(receiver.queue.db, SystemClock(), outbox, lambda: True).look
-    receiver.writer.submit(look_now).result()
+    receiver.writer.submit(Notices(receiver.queue.db, SystemClock(), outbox, lambda: True).look).result()
     rows = receiver.queue.db.all("notices", after=0, most=99)
     return [row["sentence"] for row in rows if row["kind"] == "unconfirmed" and row["over_at"] is None]
 

@@ -349,8 +349,7 @@ def test_a_worker_goes_on_after_a_restore(state, folder):
     restore(folder, state)
     with Receiver(state.db.parent, JOBS) as receiver:
         runs = job_id({"name": "runs"})
-        beat = receiver.client("desk").heartbeat(runs, claim_id=claim_id, seq=9)
-        assert beat.action == "continue"
+        assert receiver.client("desk").heartbeat(runs, claim_id=claim_id, seq=9).action == "continue"
         with pytest.raises(Superseded):
             receiver.client("desk").heartbeat(runs, claim_id="unknown-to-the-copy", seq=9)
         assert receiver.client("pi").claim(a_capability()) is not None

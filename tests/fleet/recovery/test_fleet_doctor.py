@@ -402,10 +402,7 @@ def test_the_lines_that_are_stored_are_told(state):
 
 
 def test_a_database_that_fails_while_it_is_looked_at_is_a_finding(state, monkeypatch):
-    def lost(*_):
-        raise DatabaseLost("the disk is gone; look at it")
-
-    monkeypatch.setattr(doctors, "look_at_rows", lost)
+    monkeypatch.setattr(doctors, "look_at_rows", Mock(side_effect=DatabaseLost("the disk is gone; look at it")))
     (finding,) = found(state)
     assert (finding.check, finding.problem, finding.remedy) == ("database", "the disk is gone", "look at it")
 

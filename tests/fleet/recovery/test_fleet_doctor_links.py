@@ -90,5 +90,4 @@ def test_it_says_what_grows_and_how_large_it_is(state):
     assert grown["lines of output"].count == 7
     assert grown["data sets"].verb == "cis490-jobs dataset remove NAME"
     assert all(each.bound for each in grown.values())
-    sizes = examine(state, SystemClock()).to_dict()["sizes"]
-    assert {each["what"] for each in sizes} == set(grown)
+    assert {each["what"] for each in examine(state, SystemClock()).to_dict()["sizes"]} == set(grown)

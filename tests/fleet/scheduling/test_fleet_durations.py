@@ -88,8 +88,7 @@ def test_a_new_host_is_judged_by_what_others_show_and_by_its_own_first_jobs(spee
     first = speeds.predict(work("small-net"), "pi")
     assert 30 < first.seconds < 300, "the Pi is slower for one family, so it is for another"
     asked = [work("small-net"), work("trees", depth=9), work("trees"), work("new")]
-    told = [speeds.predict(each, "pi").basis for each in asked]
-    assert told == ["elsewhere", "here", "same", "guess"]
+    assert [speeds.predict(each, "pi").basis for each in asked] == ["elsewhere", "here", "same", "guess"]
     speeds.calibrate(beside(desk=1.0, new=1.0))
     assert speeds.predict(work("trees"), "new").basis == "calibrated"
 

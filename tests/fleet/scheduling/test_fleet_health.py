@@ -87,8 +87,7 @@ def test_three_trainers_that_cannot_be_started_are_enough_whosever_they_are():
 
 
 def test_the_rule_can_be_switched_off():
-    row = [a_death(name, R.SPAWN_FAILED) for name in "abcdef"]
-    assert sick(row, Policy(odd_deaths=0)) is None
+    assert sick([a_death(name, R.SPAWN_FAILED) for name in "abcdef"], Policy(odd_deaths=0)) is None
 
 
 endings = st.tuples(st.sampled_from([R.TRAINER_FAILED, R.SPAWN_FAILED]), st.integers(1, 9))
@@ -363,8 +362,7 @@ def test_what_died_before_is_given_back_and_the_last_word_stands(fleet):
         fleet.service.cancel(name)
     died = fleet.lose()
     fleet.clock.advance(86_400)
-    last = fleet.ask("desk")
-    fleet.service.fail("id-one", a_failure(last.claim_id, host_id="desk", exit_code=65))
+    fleet.service.fail("id-one", a_failure(fleet.ask("desk").claim_id, host_id="desk", exit_code=65))
     fleet.queue.quarantines.refund([died])
     assert fleet.job("one").status == "failed"
 
@@ -445,8 +443,7 @@ def test_a_quarantine_survives_a_restart(tmp_path):
 
 
 def test_a_host_that_complains_of_itself_is_let_in_when_it_is_well(fleet):
-    ill = a_capability(healthy=False, unhealthy_because="only 12 MiB are free")
-    answer = fleet.ask(capability=ill)
+    answer = fleet.ask(capability=a_capability(healthy=False, unhealthy_because="only 12 MiB are free"))
     assert answer.reason == (
         "this host is quarantined: only 12 MiB are free; it is released automatically when that is fixed"
     )

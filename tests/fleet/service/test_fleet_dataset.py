@@ -620,8 +620,7 @@ def run(receiver, *argv):
         err=err,
         environ={"CIS490_OPERATOR_TOKEN": "plain"},
     )
-    code = main(["--receiver-url", receiver.url, *argv], context=world)
-    return code, out.getvalue(), err.getvalue()
+    return main(["--receiver-url", receiver.url, *argv], context=world), out.getvalue(), err.getvalue()
 
 
 def test_the_commands_push_list_and_remove(tmp_path, folder):

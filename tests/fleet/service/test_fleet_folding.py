@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from contextlib import closing
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from builders import a_job
@@ -293,11 +294,8 @@ def test_a_full_disk_leaves_the_lines_where_they_are(one, monkeypatch):
     one.queue.attempts.note_total(one.attempt, 1)
     one.queue.fail("id-one", "pi", error="it broke")
 
-    def full(*_):
-        raise OSError(5, "Input/output error")
-
     with monkeypatch.context() as patch:
-        patch.setattr(one.fs, "write", full)
+        patch.setattr(one.fs, "write", Mock(side_effect=OSError(5, "Input/output error")))
         with pytest.raises(StoreUnavailable):
             one.fold()
     assert one.read() == {0: "a"}

@@ -105,8 +105,7 @@ def test_the_figure_is_never_one_of_the_test_side(house):
 
 def test_a_resumed_attempt_is_judged_by_the_epochs_that_led_to_it(house):
     house.enter("resumed")
-    first = house.service.claim(a_worker_claim("pi"))
-    attempt = house.queue.attempts.by_claim(str(first.claim_id))
+    attempt = house.queue.attempts.by_claim(str(house.service.claim(a_worker_claim("pi")).claim_id))
     job = house.queue.get("id-resumed")
     said = [{"epoch": n, "loss": 1.0, "metric": m, "seconds": 1.0} for n, m in ((0, 0.875), (1, 0.99), (2, 0.99))]
     house.queue.curves.add(attempt, list(enumerate(said)))
@@ -242,8 +241,7 @@ def test_a_late_upload_of_what_went_makes_the_index_say_that_it_is_back():
         claim_id = str(attempt["claim_id"])
         late = two.upload(claim_id, b"worse", "id-worse")
         delivery = DeliverySteps(two.service, two.store, two.reader, two.clock)
-        permission = two.service.upload_permission("id-worse", claim_id, "pi")
-        two.run(delivery._made_its_own(permission, late))
+        two.run(delivery._made_its_own(two.service.upload_permission("id-worse", claim_id, "pi"), late))
         assert delivery.index_stale
         assert two.removed("worse") is None
 

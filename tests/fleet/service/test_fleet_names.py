@@ -166,8 +166,7 @@ def test_release_takes_a_host_in_whatever_case_and_names_the_nearest():
 
 def test_the_hosts_that_a_plan_file_names_are_those_of_its_jobs_too(tmp_path):
     path = tmp_path / "plan.toml"
-    lists = 'allowed_hosts = ["pi"]\ndenied_hosts = ["W-1"]'
-    path.write_text(HEAD + job(lists) + "[hosts.desk]\n")
+    path.write_text(HEAD + job('allowed_hosts = ["pi"]\ndenied_hosts = ["W-1"]') + "[hosts.desk]\n")
     _, plan = load_plan(path, TableDescriber(), KnownReferences())
     assert plan.named_hosts == {"pi": "allowed_hosts of job a", "W-1": "denied_hosts of job a"}
 

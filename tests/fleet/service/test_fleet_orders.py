@@ -56,8 +56,7 @@ def test_a_host_under_an_order_gets_nothing_until_it_is_resumed(house, order):
     assert "by ada; `cis490-jobs resume pi` ends that" in str(refused.reason)
     assert (refused.terms.order, refused.terms.by) == (order.value, "ada")
     assert house.worker("pi").order == order.value
-    verdicts = {each.host: each for each in house.views.explain("id-job-3").hosts}
-    assert "by ada" in verdicts["pi"].reason
+    assert "by ada" in {each.host: each for each in house.views.explain("id-job-3").hosts}["pi"].reason
     assert "by ada" in str(house.views.job("id-job-3").job.obstacle), "no other host is known"
     assert "by ada" in str(Forecasts(house.service, house.queue.db).now().hosts[0].note)
     with pytest.raises(Refusal, match="not quarantined"):

@@ -45,8 +45,7 @@ def receiver():
 
 
 def test_the_record_of_an_attempt_is_what_it_was_granted_whatever_the_plan_says_since(receiver):
-    outputs = {**OWN, "outputs": ["model.bin", "model.json"]}
-    receiver.plan(a_job("one", n_resamples=100, trainer=outputs))
+    receiver.plan(a_job("one", n_resamples=100, trainer={**OWN, "outputs": ["model.bin", "model.json"]}))
     claim_id = receiver.granted()
     edited = {**OWN, "outputs": ["model.json", "extra.bin"]}
     receiver.plan(a_job("one", n_resamples=5000, denied_hosts=["pi"], trainer=edited) | {"name": "other"})

@@ -79,8 +79,7 @@ def test_while_a_schedule_is_made_the_last_one_holds(fleet):
     made = fleet.queue.ahead.make(making)
     assert ask(fleet).job_id is not None
     fleet.service.follow_schedule(making, made)
-    in_force = fleet.queue.ahead.rolling.made
-    assert sum(share.count for shares in in_force.shares for share in shares) == 10
+    assert sum(share.count for shares in fleet.queue.ahead.rolling.made.shares for share in shares) == 10
 
 
 def test_one_is_due_at_once_for_new_jobs_and_for_the_rest_when_it_costs_little(fleet):

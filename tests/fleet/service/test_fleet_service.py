@@ -1024,8 +1024,7 @@ def test_a_worker_is_told_for_how_many_jobs_it_may_ask(receiver, declared, slots
 )
 def test_a_reserve_that_leaves_nothing_is_named(receiver, declared, sentence):
     receiver.plan(a_job("one"), hosts={"pi": declared})
-    capability = a_capability() | {"ram_total_gib": 8.0, "ram_available_gib": 6.0}
-    reply = receiver.ask(capability=capability)
+    reply = receiver.ask(capability=a_capability() | {"ram_total_gib": 8.0, "ram_available_gib": 6.0})
     assert reply.job_id is None
     assert sentence in (reply.reason or "")
 

@@ -10,6 +10,7 @@ import os
 import random
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from conformance.memory_fs import MemoryFs, PowerCut
@@ -248,11 +249,8 @@ def test_a_file_that_cannot_be_cut_is_closed_again(tmp_path, monkeypatch):
     closed = []
     real = os.close
 
-    def failing(*_):
-        raise OSError(errno.EIO, "Input/output error")
-
     (tmp_path / "file").touch()
-    monkeypatch.setattr(os, "ftruncate", failing)
+    monkeypatch.setattr(os, "ftruncate", Mock(side_effect=OSError(errno.EIO, "Input/output error")))
     monkeypatch.setattr(os, "close", lambda handle: (closed.append(handle), real(handle)))
     with pytest.raises(OSError, match="Input/output"):
         LocalFs().reopen(tmp_path / "file", 0)
@@ -595,7 +593,6 @@ def test_a_large_upload_takes_the_room_of_as_many_idle_ones_as_it_needs():
 
 def test_many_small_files_are_closed_when_they_are_written(tmp_path):
     fs = Counting()
-    wanted = [(tmp_path / f"{name}.part", tmp_path / name, name.encode()) for name in ("a", "b")]
-    replace_all(fs, wanted)
+    replace_all(fs, [(tmp_path / f"{name}.part", tmp_path / name, name.encode()) for name in ("a", "b")])
     assert fs.open == set()
     assert sorted(each.name for each in tmp_path.iterdir()) == ["a", "b"]

@@ -53,8 +53,7 @@ def test_what_the_document_says_of_values_is_what_is_checked():
     assert set(schemas["FailRequest"]["properties"]["reason"]["enum"]) == set(REPORTABLE)
     assert schemas["JoinRequest"]["properties"]["role"]["enum"] == [*Role]
     assert schemas["TokenRequest"]["properties"]["days"]["maximum"] == enrolment.DAYS_MAX
-    host = schemas["ClaimRequest"]["properties"]["host_id"]
-    assert host["pattern"] == constants.HOST_ID_PATTERN
+    assert schemas["ClaimRequest"]["properties"]["host_id"]["pattern"] == constants.HOST_ID_PATTERN
 
 
 def test_every_header_that_an_upload_reads_is_documented():

@@ -8,6 +8,7 @@ import json
 import os
 import tarfile
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import zstandard
@@ -223,10 +224,7 @@ def test_what_cannot_be_taken_is_refused_before_a_byte_is_packed(tmp_path, monke
 def test_full_disk_leaves_no_half_bundle(tmp_path, monkeypatch):
     leave(tmp_path / "out")
 
-    def full(_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(OSError, match="No space left"):
         pack_mlp(tmp_path / "out", tmp_path / "b.tar.zst")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

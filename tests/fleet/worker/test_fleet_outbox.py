@@ -411,8 +411,7 @@ def test_report_that_comes_again_keeps_what_it_takes_along(receiver, claim_id):
     receiver.service.fail("id-one", again)
     assert stored(receiver) == ["last words"]
     assert receiver.queue.attempts.of_job("id-one")[0].progress == progress
-    older = a_failure(claim_id, seq=6, progress={"event": "epoch", "epoch": 8})
-    receiver.service.fail("id-one", older)
+    receiver.service.fail("id-one", a_failure(claim_id, seq=6, progress={"event": "epoch", "epoch": 8}))
     assert receiver.queue.attempts.of_job("id-one")[0].progress == progress
 
 

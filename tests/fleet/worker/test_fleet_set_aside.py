@@ -317,8 +317,7 @@ def test_deliver_on_that_machine(tmp_path, bundle, capsys):
 def test_what_cannot_be_delivered_now_is_to_be_tried_again(tmp_path, bundle):
     aside = SetAside(tmp_path / "set-aside")
     sha256 = file_sha256(bundle)
-    delivery = t.Delivery(assignment=JOB, path=str(bundle), sha256=sha256, size=3)
-    aside.put(delivery, "requeued", 0.0)
+    aside.put(t.Delivery(assignment=JOB, path=str(bundle), sha256=sha256, size=3), "requeued", 0.0)
     flags = ["--receiver-url", "http://127.0.0.1:9", "--host-id", "pi"]
     flags += ["--state-dir", str(tmp_path), "--repo-root", str(tmp_path), "--debuggable"]
     assert main([*flags, "--deliver", JOB.name]) == 75

@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from queue import Queue
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -330,8 +331,7 @@ def test_saved_states_of_jobs_that_never_come_back_do_not_stay_for_ever(tmp_path
     _saved_states(resume, *range(saved_states.KEPT_MAX + 3))
     nothing = None
     places = WorkerFolders(tmp_path, nothing, tmp_path / "artifacts", tmp_path / "reports")
-    own = f"{saved_states.KEPT_MAX + 2:064d}"
-    mine = a_grant(job_id=own, claim_id="c" * 32, name="mine", attempt=1)
+    mine = a_grant(job_id=f"{saved_states.KEPT_MAX + 2:064d}", claim_id="c" * 32, name="mine", attempt=1)
     folder = resume / mine.job_id
     attempt = TrainerAttempt(mine, places, folder, nothing, nothing, nothing, transfer=no_transfer(mine, folder))
     attempt.discard(job_over=False)
@@ -876,9 +876,7 @@ def test_no_job_waits_for_the_requests_of_another():
 
 
 def test_a_worker_passes_a_pause_on_and_begins_though_its_disk_does_not(tmp_path, monkeypatch, caplog):
-    def refused(*_):
-        raise OSError(errno.EIO, "Input/output error")
-
+    refused = Mock(side_effect=OSError(errno.EIO, "Input/output error"))
     monkeypatch.setattr(Outbox, "recover", refused)
     monkeypatch.setattr("training.fleet.worker.datasets.DatasetCache.hold", refused)
     worker = work(tmp_path, Receiver(), FakeRunner())
@@ -1030,9 +1028,7 @@ def test_disk_that_refuses_the_state_does_not_end_the_worker(receiver, tmp_path,
     worker = work(tmp_path, receiver, FakeRunner())
     receiver.routes["claim"] = last(worker, NOTHING)
 
-    def full(*_, **__):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
+    full = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
     monkeypatch.setattr("training.fleet.worker.state_folder.write_whole", full)
     assert worker.run() == 0
     assert "No space left on device" in caplog.text
@@ -1112,9 +1108,7 @@ def test_shared_memory_that_a_trainer_left_goes_and_no_other(tmp_path, monkeypat
 
 
 def test_an_action_that_fails_ends_no_worker(receiver, tmp_path, monkeypatch, caplog):
-    def nested(*_, **__):
-        raise RecursionError("maximum recursion depth exceeded")
-
+    nested = Mock(side_effect=RecursionError("maximum recursion depth exceeded"))
     for method in ("discard", "found"):
         monkeypatch.setattr(TrainerAttempt, method, nested)
     monkeypatch.setattr(Outbox, "recover", nested)
@@ -1126,9 +1120,7 @@ def test_an_action_that_fails_ends_no_worker(receiver, tmp_path, monkeypatch, ca
 def test_a_thread_that_cannot_be_started_is_an_event(tmp_path, monkeypatch):
     """As where a trainer has started as many processes as the account may have."""
 
-    def none_left(**_):
-        raise RuntimeError("can't start new thread")
-
+    none_left = Mock(side_effect=RuntimeError("can't start new thread"))
     for module in ("attempt", "requests"):
         monkeypatch.setattr(f"training.fleet.worker.{module}.threading", SimpleNamespace(Thread=none_left))
     said = []

@@ -416,8 +416,7 @@ def test_a_worker_that_leaves_waits_for_no_answer_that_does_not_come():
 
 def test_a_host_that_may_not_ask_any_more_ends_what_it_holds_first():
     worker = Worker(allowed=2).training(ONE)
-    asked = worker.asked.call
-    worker.take(t.CallRefused(call=asked, problem_type=ProblemType.WRONG_ROLE, detail="no"))
+    worker.take(t.CallRefused(call=worker.asked.call, problem_type=ProblemType.WRONG_ROLE, detail="no"))
     assert not worker.all(t.EndProcess)
     worker.ended(ONE).packed(ONE)
     worker.take(t.Uploaded(call=worker.slots.machines[0].call or 0, artifact_id="ab"))
