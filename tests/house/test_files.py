@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 from types import SimpleNamespace
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -141,16 +140,14 @@ def test_a_tree_is_removed_at_any_depth_and_what_its_links_name_stays(tmp_path, 
 
 
 @pytest.mark.skipif(os.name == "nt", reason="folders of POSIX")
-def test_a_link_that_a_program_puts_in_place_of_a_folder_is_not_followed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_link_that_a_program_puts_in_place_of_a_folder_is_not_followed(tmp_path, monkeypatch):
     tree, listed = tmp_path / "tree", os.scandir
     for name in ("tree/a", "other"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "file").touch()
     (tmp_path / "other").chmod(0o755)
 
-    def scandir(folder: Any) -> Any:
+    def scandir(folder):
         found = list(listed(folder))
         if not (tree / "a").is_symlink():
             (tree / "a").rename(tmp_path / "a")
