@@ -6,7 +6,6 @@ import gc
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +53,7 @@ _AS_BEFORE = {number: signal.getsignal(number) for number in _POLITE}
 
 
 @pytest.fixture(autouse=True)
-def signals_as_before() -> Iterator[None]:
+def signals_as_before():
     """Give back the signals that a program takes which a test runs within itself: processes started later inherit them.
 
     As they were before all tests: a fixture of a whole module may have taken them first.
@@ -65,7 +64,7 @@ def signals_as_before() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def one_anomaly_method() -> Iterator[None]:
+def one_anomaly_method():
     """One of the plain anomaly methods stands for all beside a small model: they cost more than the model."""
     from training.trainer import baselines
 
@@ -76,13 +75,13 @@ def one_anomaly_method() -> Iterator[None]:
 
 
 @pytest.fixture
-def no_rival_models(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_rival_models(monkeypatch):
     """A report without rival models, for tests in which they have no part: they cost more than a small model."""
     monkeypatch.setattr("training.trainer.session.run_baselines", lambda *_, **__: {})
 
 
 @pytest.fixture
-def dig(tmp_path: Path) -> Iterator[Callable[[Path], None]]:
+def dig(tmp_path):
     """Make folders below one so deep that no path reaches the last one, and no recursion does."""
 
     def dug(folder: Path) -> None:

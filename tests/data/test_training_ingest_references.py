@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import polars as pl
 import pytest
@@ -17,9 +15,7 @@ from training.trainer.inputs import from_dataset
 OF_ONE = np.array([n < 2 or 12 <= n < 16 for n in range(24)])
 
 
-def test_an_archive_brings_references_apart_from_its_windows(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_archive_brings_references_apart_from_its_windows(tmp_path, capsys):
     quiet = np.where(OF_ONE, 0, np.arange(24) % 2)
     code, found, _ = run(tmp_path, capsys, npz(tmp_path, reference=OF_ONE, y=quiet), "--hz", "4")
     assert code == 0
@@ -39,9 +35,7 @@ def test_an_archive_brings_references_apart_from_its_windows(
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 @pytest.mark.parametrize("numbers", [True, False])
-def test_a_table_brings_them_in_a_column(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], suffix: str, *, numbers: bool
-) -> None:
+def test_a_table_brings_them_in_a_column(tmp_path, capsys, suffix, *, numbers):
     own = np.tile(np.arange(40) < 10, 2)
     path = tmp_path / f"samples{suffix}"
     frame = table(reference=own.astype(int) if numbers else own)
@@ -54,7 +48,7 @@ def test_a_table_brings_them_in_a_column(
     assert data.rows.t_start[data.rows.host == "pi"].min() == 1.0  # no window holds rows of both kinds
 
 
-def test_a_table_of_windows_brings_them_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_of_windows_brings_them_too(tmp_path, capsys):
     window = np.repeat(np.arange(16), 5)
     frame = table(reference=window % 8 == 0, window=window).with_columns(reference=pl.col("reference").cast(pl.String))
     frame.write_csv(tmp_path / "samples.csv")
@@ -73,18 +67,14 @@ def test_a_table_of_windows_brings_them_too(tmp_path: Path, capsys: pytest.Captu
         ({"reference": OF_ONE[:5]}, "has the shape (5,)"),
     ],
 )
-def test_what_can_be_no_reference_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, np.ndarray], sentence: str
-) -> None:
+def test_what_can_be_no_reference_is_refused(tmp_path, capsys, changes, sentence):
     code, _, said = run(tmp_path, capsys, npz(tmp_path, **changes))
     assert code == 65
     assert sentence in said
     assert said.count("\n") == 1
 
 
-def test_a_channel_called_reference_is_refused_with_the_way_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_channel_called_reference_is_refused_with_the_way_out(tmp_path, capsys):
     path = tmp_path / "samples.csv"
     table(reference=np.random.default_rng(0).normal(size=80)).write_csv(path)
     code, _, said = run(tmp_path, capsys, path, "--window-s", "1")
@@ -93,9 +83,7 @@ def test_a_channel_called_reference_is_refused_with_the_way_out(
     assert run(tmp_path, capsys, path, "--window-s", "1", "--ignore", "reference")[0] == 0
 
 
-def test_a_host_whose_reference_is_too_short_for_a_window_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_host_whose_reference_is_too_short_for_a_window_is_named(tmp_path, capsys):
     own = np.tile(np.arange(40) < 10, 2)
     own[44:50] = False
     table(reference=own).write_csv(tmp_path / "samples.csv")

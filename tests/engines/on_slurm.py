@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
 
 import engines_running
 import executor_fixtures
@@ -19,7 +18,7 @@ scored_once = executor_fixtures.scored_once
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[engines_running.Cluster]:
+def cluster(tmp_path_factory):
     with (
         pytest.MonkeyPatch.context() as patch,
         engines_running.slurm(tmp_path_factory.mktemp("slurm")) as running,

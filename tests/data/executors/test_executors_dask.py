@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import engines_running
 import executor_fixtures
 import pytest
@@ -17,7 +15,7 @@ scored_once = executor_fixtures.scored_once
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[engines_running.Cluster]:
+def cluster(tmp_path_factory):
     with engines_running.dask(tmp_path_factory.mktemp("dask"), nanny=False) as running:
         yield running
 

@@ -36,7 +36,7 @@ def test_a_pool_ends_with_a_parent_that_is_killed(tmp_path):
 
 
 @pytest.fixture
-def cluster() -> Cluster:
+def cluster():
     return Cluster("processes")
 
 

@@ -11,7 +11,7 @@ from training.data.episode import find_episodes, read
 REAL = ROOT / "examples" / "real-machine"
 
 
-def test_they_are_what_the_page_says() -> None:
+def test_they_are_what_the_page_says():
     metas = [read(path).meta for path in find_episodes(REAL)]
     references = [meta for meta in metas if meta.baseline]
     episodes = [meta for meta in metas if not meta.baseline]
