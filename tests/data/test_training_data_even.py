@@ -29,11 +29,7 @@ def resample(t, values, label, hz, is_rate):
     found = resampled(t, label, hz)
     columns = [found.values(column, is_rate=one) for column, one in zip(values.T, is_rate.tolist(), strict=True)]
     return SimpleNamespace(
-        row=found.row,
-        t=found.t,
-        values=np.stack(columns, axis=1),
-        averaged=found.averaged,
-        between=found.after.size,
+        row=found.row, t=found.t, values=np.stack(columns, axis=1), averaged=found.averaged, between=found.after.size
     )
 
 

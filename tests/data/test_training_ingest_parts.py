@@ -206,11 +206,7 @@ def test_kin_are_the_same_where_their_digests_lie_in_a_file(tmp_path, monkeypatc
     monkeypatch.setattr(identity, "ROOM", WorkingMemory(part_bytes=64, folder=tmp_path))
     monkeypatch.setattr(identity, "BLOCK_VALUES", 20)
     again = identity.find_kin(X, ["a", "b"], rows)
-    assert (again.equal, again.sharing, again.recording.tolist()) == (
-        once.equal,
-        once.sharing,
-        once.recording.tolist(),
-    )
+    assert (again.equal, again.sharing, again.recording.tolist()) == (once.equal, once.sharing, once.recording.tolist())
 
 
 def test_the_meter_tells_seldom_what_is_done_and_left():

@@ -19,10 +19,7 @@ scored_once = executor_fixtures.scored_once
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        engines_running.slurm(tmp_path_factory.mktemp("slurm")) as running,
-    ):
+    with pytest.MonkeyPatch.context() as patch, engines_running.slurm(tmp_path_factory.mktemp("slurm")) as running:
         patch.setattr(on_slurm, "QUEUE_LOOKS", 2)
         yield running
 
