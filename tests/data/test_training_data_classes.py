@@ -125,6 +125,8 @@ def test_a_benign_class_that_is_none_of_the_classes_is_refused(changes, named):
         ([-1, 1], SaidClasses(benign=("1",)), ("1", "-1"), ("1",)),
         ([1.0, 0.0], SaidClasses(), ("benign", "malicious"), ("benign",)),
         (["true", "false"], SaidClasses(), ("false", "true"), ("false",)),
+        ([2, 0], SaidClasses(labels=("idle", "benign", "grind")), ("idle", "benign", "grind"), ("benign",)),
+        ([5, 0, 2], SaidClasses(), ("0", "2", "5"), ("0",)),
     ],
 )
 def test_labels_of_every_type_follow_the_same_rule(y, said, names, benign):

@@ -9,20 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from table_changes import noise, recordings
 
-from training.data.ingest.columns import Wanted
 from training.data.ingest.even import GAP, first_of_copies, fold_doubles, rates, resampled
-from training.data.ingest.ingested import SaidClasses
-from training.data.ingest.rows import WindowCut
-from training.data.ingest.samples import read_long
 
 CUT = ("--window-s", "8")
 NO_RATES = np.array([False])
-
-
-def read(folder, rows, **cut):
-    path = folder / "a.parquet"
-    rows.write_parquet(path)
-    return read_long(path, WindowCut(window_s=8.0, **cut), said=SaidClasses(), wanted=Wanted(), roles={})
 
 
 def resample(t, values, label, hz, is_rate):
@@ -31,35 +21,6 @@ def resample(t, values, label, hz, is_rate):
     return SimpleNamespace(
         row=found.row, t=found.t, values=np.stack(columns, axis=1), averaged=found.averaged, between=found.after.size
     )
-
-
-UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
-WORDS = [("normal", "attack"), ("ok", "zzz"), ("0", "1"), (0, 1), (False, True), ("Benign", "a b")]
-
-
-@given(data=st.data())
-@settings(max_examples=20, deadline=None)
-def test_any_order_unit_copies_and_spelling_give_the_same_windows(tmp_path_factory, data):
-    folder = tmp_path_factory.mktemp("even")
-    rows = recordings("ab", 3).with_columns(t=pl.col("t") + 1.7e9, y=pl.Series(noise(240, 3)))
-    plain = read(folder, rows)
-    seed = data.draw(st.integers(0, 2**32 - 1))
-    unit = data.draw(st.sampled_from(list(UNITS)))
-    words = data.draw(st.sampled_from(WORDS))
-    changed = rows.with_columns(
-        t=(pl.col("t").cast(pl.Int64) * int(UNITS[unit])),
-        label=pl.Series([words[label == "attack"] for label in rows["label"]]),
-    )
-    changed = pl.concat([changed, changed.sample(data.draw(st.integers(0, 200)), seed=seed)])
-    changed = changed.sample(fraction=1.0, shuffle=True, seed=seed)
-    found = read(folder, changed.select(data.draw(st.permutations(changed.columns))))
-    names = dict(zip(found.label_names, plain.label_names, strict=True))
-    assert [names[name] for name in found.benign.names] == list(plain.benign.names)
-    assert [names[label] for label in found.label.strings().tolist()] == plain.label.strings().tolist()
-    assert found.X.tobytes() == plain.X.tobytes()
-    assert found.episode == plain.episode
-    assert found.t_start == pytest.approx(plain.t_start, abs=1e-6)
-    assert found.sample_hz == plain.sample_hz
 
 
 @st.composite

@@ -107,11 +107,6 @@ def test_what_a_table_does_not_say_is_noted(ingested):
     assert "There is no column episode: each host is one recording." in notes
 
 
-def test_an_index_that_pandas_wrote_is_refused(ingested):
-    rows = recordings().with_row_index("").select("", "t", "host", "episode", "label", "x")
-    assert "(pandas: index=False)" in ingested.refused(rows, *CUT)
-
-
 def test_two_columns_of_one_name_are_refused(ingested, tmp_path, capsys):
     (tmp_path / "b.csv").write_text("t,label,x,x\n" + "".join(f"{n},0,{n % 3},1\n" for n in range(20)))
     assert ingest.main([str(tmp_path / "b.csv"), "--out-dir", str(tmp_path / "o"), *CUT]) == 65
@@ -205,25 +200,10 @@ def test_a_column_called_after_what_is_benign_is_not_read_the_wrong_way_round(in
         assert ingested.taken(rows, *flags, "--benign", word)["understood"]["benign"] == [word]
 
 
-@pytest.mark.parametrize("name", ["node", "Rechner", "server"])
-def test_hosts_of_other_names_are_not_merged(ingested, name):
-    rows = recordings("123", 2).with_columns(pl.col("host").cast(pl.Int64)).rename({"host": name})
-    assert list(ingested.taken(rows, *CUT)["understood"]["hosts"]) == ["1", "2", "3"]
-
-
 def test_a_total_that_is_reset_did_not_grow():
     total, t = np.array([5.0, 7.0, 1.0, 4.0, 100.0, 104.0]), np.array([0.0, 1, 2, 4, 0, 2])
     group = np.array([0, 0, 0, 0, 1, 1])
     assert rates(total, t, group).tolist() == [2.0, 2.0, 0.0, 1.5, 2.0, 2.0]
-
-
-def test_an_id_or_the_label_among_the_channels_is_refused(ingested):
-    rows = recordings()
-    batch = rows.with_columns(batch=pl.Series(np.repeat([3, 9, 4, 8, 1, 7, 5, 6], 40)))
-    assert "another in the next of the same host: batch" in ingested.refused(batch, *CUT)
-    assert ingested.taken(batch, *CUT, "--level", "batch")["channels"]["oracle"] == 2
-    again = rows.with_columns(kind=(pl.col("label") == "attack").cast(pl.Int64))
-    assert "'kind' has one value for each class" in ingested.refused(again, *CUT)
 
 
 def test_what_is_constant_is_named(ingested):
@@ -241,12 +221,6 @@ def test_noise_is_never_suspected(seed):
     where = {"label": np.array(["a", "b"] * 6), "episode": np.repeat(list("wxyz"), 3)}
     where |= {"host": np.repeat(["h", "i"], 6), "t_start": np.arange(12.0)}
     assert ids_and_totals(in_question(X, ["p", "q"], **where)) == []
-
-
-def test_a_second_label_is_no_channel_and_is_said(ingested):
-    found = ingested.taken(recordings().with_columns(y=pl.lit(1)), *CUT)
-    assert found["channels"]["oracle"] == 1
-    assert "column y: a second label" in found["understood"]["left_out"]
 
 
 # -- rates -------------------------------------------------------------------------------------------------------------
@@ -292,22 +266,6 @@ def test_recordings_and_stretches_too_short_for_a_window_are_said_and_stored(ing
 
 
 # -- spelling ----------------------------------------------------------------------------------------------------------
-
-
-def test_labels_hosts_and_episodes_are_stripped_and_may_not_differ_by_case_only(ingested):
-    rows = recordings("ab", 2)
-    odd = pl.int_range(pl.len()) % 40 > 30
-    spaced = rows.with_columns(label=pl.when(odd).then(pl.lit("attack ")).otherwise(pl.col("label")))
-    found = ingested.taken(spaced, *CUT)["understood"]
-    assert list(found["classes"]) == ["normal", "attack"]
-    for column, one, other in (("label", "normal", "Normal"), ("host", "a", "A"), ("episode", "e0", "E0")):
-        cased = rows.with_columns(
-            pl.when(odd & (pl.col(column) == one)).then(pl.lit(other)).otherwise(pl.col(column)).alias(column)
-        )  # fmt: skip
-        if column == "label":
-            cased = rows.with_columns(label=pl.when(odd).then(pl.lit("Normal")).otherwise(pl.col("label")))
-        said = ingested.refused(cased, *CUT)
-        assert f"The {column}s {other!r} and {one!r} differ by case only" in said
 
 
 @pytest.mark.parametrize("pair", [("10.1", "10.10"), ("1", "01"), ("7" * 20 + "1", "7" * 20 + "2")])
@@ -473,27 +431,6 @@ def test_dates_say_whether_they_named_a_zone(ingested):
     assert "clocks are set back (bring UTC)" in ingested.refused(twice, *CUT)
 
 
-def test_dates_become_seconds(ingested):
-    begin = dt.datetime(2026, 11, 20, tzinfo=dt.UTC)
-    rows = recordings()
-    expected = (rows["t"] + begin.timestamp()).to_list()
-    for unit in ("ms", "us", "ns"):
-        dates = (rows["t"] * 1000).cast(pl.Int64).cast(pl.Duration("ms")) + pl.Series([begin.replace(tzinfo=None)])
-        rows.with_columns(t=dates.cast(pl.Datetime(unit))).write_parquet(ingested.tmp_path / "a.parquet")
-        path = str(ingested.tmp_path / "a.parquet")
-        assert ingest.main([path, "--out-dir", str(ingested.out), *CUT]) == 0
-        assert ingested.load().schema.window_s == 8.0
-        assert ingested.load().rows.t_start.min() == expected[0]
-    ingested.capsys.readouterr()
-    texts = rows.with_columns(t=dates.dt.strftime("%Y-%m-%d %H:%M:%S"))
-    assert ingested.taken(texts, *CUT)["understood"]["roles"]["t"] == "dates, read as UTC"
-    assert ingested.load().rows.t_start.min() == expected[0]
-    stamps = np.datetime64("2026-11-20") + np.arange(24) * np.timedelta64(800, "ms")
-    ingested.taken(arrays(t=stamps), "--hz", "10")
-    assert ingested.load().rows.t_start[0] == expected[0]
-    assert ingested.load().schema.stride_s == 0.8
-
-
 @pytest.mark.parametrize(
     ("t", "options", "sentence"),
     [
@@ -542,18 +479,7 @@ def test_the_unit_of_time_can_be_said(ingested):
     assert found["understood"]["stride_s"] == 0.8
     found = ingested.taken(arrays(t=np.arange(24) * 800.0), "--hz", "10", "--t-unit", "s")
     assert found["understood"]["stride_s"] == 800
-    rows = recordings().with_columns(t=pl.col("t") * 1000)
-    assert "say its unit with --t-unit" in ingested.refused(rows, *CUT)
-    ingested.taken(rows, *CUT, "--t-unit", "ms")
-    assert ingested.load().schema.sample_hz == 1.0
     assert "so --t-unit has no effect" in ingested.refused(arrays(), "--t-unit", "ms")
-
-
-def test_one_host_in_milliseconds_is_refused(ingested):
-    t = pl.when(pl.col("host") == "c").then(pl.col("t") * 1000).otherwise(pl.col("t"))
-    assert "Sampled at 0.001 Hz, but the usual rate is 1: the host 'c'" in ingested.refused(
-        recordings().with_columns(t=t), *CUT
-    )
 
 
 def test_the_step_of_windows_without_episodes_is_that_of_their_host(ingested):

@@ -9,10 +9,8 @@ from table_changes import recordings
 
 from training.data import tensors
 from training.data.coded import Coded, numbered
-from training.data.errors import DataError
 from training.data.ingest import rows, samples
 from training.data.ingest.cells import row_order
-from training.data.ingest.tables import read_table
 from training.data.rows import Rows
 from training.data.scratch import WorkingMemory
 from training.data.tensors import StoredIndex, WindowIndex
@@ -69,21 +67,6 @@ def test_gaps_are_counted_and_measured(steps):
     gaps = [step for step in steps if step > 1.5]
     count, longest = samples._gaps(np.cumsum([0.0, *steps]), 1.0)
     assert (count, longest) == (len(gaps), pytest.approx(max(gaps, default=0.0)))
-
-
-def test_a_header_in_the_midst_is_named_by_its_row(tmp_path):
-    lines = [f"{n},normal,{n % 7}" for n in range(90)]
-    lines.insert(70, "t,label,x")
-    (tmp_path / "a.csv").write_text("\n".join(["t,label,x", *lines]))
-    with pytest.raises(DataError, match=r"Row 71 of .* repeats the names of the columns"):
-        read_table(tmp_path / "a.csv", {}, ())
-
-
-def test_times_that_begin_anew_are_refused(ingested):
-    table = recordings("a", 2, samples=60).with_columns(
-        episode=pl.lit("e"), t=pl.col("t") % 1000 + 0.25 * (pl.col("t") > 999)
-    )
-    assert "start over at row 61 and overlap" in ingested.refused(table, "--window-s", "8")
 
 
 def test_a_window_of_too_few_samples_is_refused_with_its_flag(ingested):

@@ -130,8 +130,9 @@ def test_what_carries_nothing_moves_no_figure_far(tmp_path_factory, plain, chang
     assert found["verdict_level"] == plain["verdict_level"]
 
 
-@drawn(40)
-@given(noticed=st.sampled_from(REFUSED), data=st.data())
+@pytest.mark.parametrize("noticed", REFUSED, ids=repr)
+@drawn(2)
+@given(data=st.data())
 def test_what_would_mislead_is_refused_whatever_stands_beside_it(tmp_path_factory, noticed, data):
     others = [change for change in SAME if change.touches not in (noticed.touches, "columns")]
     change, options = data.draw(several(others))

@@ -8,7 +8,6 @@ scikit-learn's are read where they are installed, those of ``real/`` are aeon's,
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from ingest_builders import Ingested
 from table_changes import noise, recordings
 
 from training.data import ingest
-from training.data.dataset import load_processed
 
 REAL = Path(__file__).parent / "real"
 EPOCH = 1_788_600_000
@@ -178,33 +177,11 @@ CASES = [
 ]  # fmt: skip
 
 
-class Reader:
-    def __init__(self, folder, capsys):
-        self.folder, self.capsys, self.out = folder, capsys, folder / "out"
-
-    def __call__(self, path, *flags):
-        code = ingest.main([str(path), *flags, "--out-dir", str(self.out), "--json"])
-        said = self.capsys.readouterr()
-        return code, json.loads(said.out) if code == 0 else said.err
-
-    def refused(self, path, *flags):
-        code, said = self(path, *flags)
-        assert code == 65, said
-        assert said.count("\n") == 1
-        assert not self.out.exists()
-        return said
-
-    def windows(self):
-        """Everything of a data set that does not depend on how classes and columns are called."""
-        data = load_processed(None, self.out / "tensor_window_v1", None, "oracle")
-        benign = [data.label_map[name] for name in data.benign]
-        order = np.argsort(data.channel_names)
-        return data.tensors[:, order], np.isin(data.y, benign), data.rows.t_start, data.rows.host, data.rows.episode
-
-
-@pytest.fixture
-def read(tmp_path, capsys):
-    return Reader(tmp_path, capsys)
+def windows(data):
+    """Everything of a data set that does not depend on how classes and columns are called."""
+    benign = [data.label_map[name] for name in data.benign]
+    order = np.argsort(data.channel_names)
+    return data.tensors[:, order], np.isin(data.y, benign), data.rows.t_start, data.rows.host, data.rows.episode
 
 
 @pytest.fixture(scope="module")
@@ -212,11 +189,11 @@ def usual(tmp_path_factory):
     folder = tmp_path_factory.mktemp("usual")
     base().write_csv(folder / "a.csv")
     assert ingest.main([str(folder / "a.csv"), *CUT, "--out-dir", str(folder / "out"), "--json"]) == 0
-    return Reader(folder, None).windows()
+    return windows(Ingested(folder, None).load())
 
 
 @pytest.mark.parametrize("case", CASES, ids=repr)
-def test_a_table_is_read_right_or_refused_with_the_flag_that_reads_it_right(case, read, usual, tmp_path):
+def test_a_table_is_read_right_or_refused_with_the_flag_that_reads_it_right(case, ingested, usual, tmp_path):
     rows = base() if case.make is None else case.make(base())
     path = tmp_path / f"a{case.suffix}"
     (case.write or csv())(rows, path)
@@ -225,12 +202,12 @@ def test_a_table_is_read_right_or_refused_with_the_flag_that_reads_it_right(case
         (tmp_path / "log.csv").write_text(case.log)
         flags = tuple(str(tmp_path / "log.csv") if flag == "LOG" else flag for flag in flags)
     if case.refused:
-        assert case.refused in read.refused(path, *CUT)
+        assert case.refused in ingested.refused(path, *CUT)
+        assert not ingested.out.exists()
         if not flags:
             return
-    code, found = read(path, *CUT, *flags)
-    assert code == 0, found
-    X, benign, t_start, host, episode = read.windows()
+    found = ingested.taken(path, *CUT, *flags)
+    X, benign, t_start, host, episode = windows(ingested.load())
     assert np.unique(host).size == 2
     assert np.unique(episode).size == 4
     assert 0 < benign.mean() < 1
@@ -274,11 +251,10 @@ def of_sklearn(name):
         ("linnerud_exercise.csv", "--label NAME", ()),
     ],
 )
-def test_tables_of_packages_are_read_or_refused_in_one_sentence(read, name, sentence, flags):
+def test_tables_of_packages_are_read_or_refused_in_one_sentence(ingested, name, sentence, flags):
     path = REAL / name if (REAL / name).exists() else of_sklearn(name)
     assert path.exists()
     if sentence:
-        assert sentence in read.refused(path, *flags)
-        return
-    code, found = read(path, *flags)
-    assert code == 0, found
+        assert sentence in ingested.refused(path, *flags)
+    else:
+        ingested.taken(path, *flags)

@@ -288,13 +288,6 @@ def asserts_no_promise(module: Module) -> Iterator[Breach]:
             yield node.lineno, "an assert may only narrow a type, without a text: python -O leaves it out; use certain"
 
 
-def never_sleeps(module: Module) -> Iterator[Breach]:
-    """For tests: what waits for time is slow on a fast machine and fails on a slow one."""
-    for node in ast.walk(module.tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in {"time.sleep", "asyncio.sleep"}:
-            yield node.lineno, "sleeps: wait for the event itself, or move a FakeClock"
-
-
 OPENERS = re.compile(r"(?:PURE: )?(?:Wh(?:at|ether|o|ose|om|oever|atever|ere|ich|y|en)|How|That)\b", re.IGNORECASE)
 
 

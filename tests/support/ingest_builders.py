@@ -2,6 +2,7 @@
 
 import json
 from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -26,13 +27,14 @@ class Ingested:
 
     def __call__(self, source, *options):
         """Exit code and what was said: as JSON, or the sentence."""
+        path = [str(source)] if isinstance(source, Path) else []
         if isinstance(source, pl.DataFrame):
-            source.write_csv(self.tmp_path / "a.csv")
-            path = self.tmp_path / "a.csv"
-        else:
-            np.savez(self.tmp_path / "a.npz", **source)
-            path = self.tmp_path / "a.npz"
-        code = ingest.main([str(path), "--out-dir", str(self.out), "--json", *options])
+            path = [str(self.tmp_path / "a.csv")]
+            source.write_csv(*path)
+        elif isinstance(source, dict):
+            path = [str(self.tmp_path / "a.npz")]
+            np.savez(*path, **source)
+        code = ingest.main([*path, "--out-dir", str(self.out), "--json", *options])
         said = self.capsys.readouterr()
         return code, json.loads(said.out) if code == 0 else said.err
 
@@ -47,8 +49,8 @@ class Ingested:
         assert code == 0, found
         return found
 
-    def load(self):
-        return load_processed(None, self.out / "tensor_window_v1", None, "oracle")
+    def load(self, mode="oracle"):
+        return load_processed(None, self.out / "tensor_window_v1", None, mode)
 
     @property
     def validation(self):

@@ -153,6 +153,7 @@ REFUSED = [
     Change("another rate on one host", "t", _column(t=pl.when(HERE).then(pl.col("t") * 4).otherwise("t")), says="Sampled at 0.25 Hz"),
     Change("a contradicting rate", "t", lambda rows, _: rows, ("--hz", "3"), says="but --hz says 3"),
     Change("a host by another case", "host", _column(host=pl.when(FIRST).then(pl.col("host").str.to_uppercase()).otherwise("host")), says="differ by case only"),
+    Change("an episode by another case", "episode", _column(episode=pl.when(FIRST & (pl.col("t") % 1000 > 30)).then(pl.col("episode").str.to_uppercase()).otherwise("episode")), says="differ by case only"),
     Change("a class by another case", "label", _column(label=pl.when(FIRST).then(pl.col("label").str.to_titlecase()).otherwise("label")), says="differ by case only"),
     Change("classes without a usual word", "label", _label(normal="zzz", attack="aaa"), says="Name the benign class"),
     Change("classes with two usual words", "label", _label(normal="ok", attack="none"), says="several could be"),

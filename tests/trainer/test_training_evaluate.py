@@ -544,23 +544,6 @@ def test_shapes_that_disagree_are_refused():
         operating_point(scored(), 0.5, classes=BINARY)
 
 
-def test_the_order_of_the_classes_decides_nothing():
-    """The same windows under every numbering and every name: what is said of them is the same."""
-    test = scored(n_episodes=30, classes=BINARY)
-    first = judged(test, BINARY)
-    turned = Classes(("malicious", "benign"), ("benign",))
-    named = Classes(("attack", "normal"), ("normal",))
-    for classes in (turned, named):
-        proba = test.proba[:, ::-1]
-        other = Scored.build(replace(test.rows, label=1 - test.y), proba=proba, classes=classes)
-        found = judged(other, classes)
-        assert found.metrics == first.metrics
-        bare = other.with_score(other.score)
-        alarms = judged(bare, classes).confusion
-        assert alarms["labels"] == list(classes.benign + classes.malicious)
-        assert alarms["matrix"] == judged(test.with_score(test.score)).confusion["matrix"]
-
-
 def test_several_classes_may_be_benign():
     two = Classes(("idle", "sweep", "work", "grind"), ("idle", "work"))
     test = scored(classes=two, n_episodes=48)

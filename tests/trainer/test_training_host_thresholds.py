@@ -226,27 +226,6 @@ def test_hosts_that_calibrated_without_references_leave_the_plain_quantile():
     assert found.of("new") > 2.0
 
 
-def test_no_test_window_comes_into_a_choice():
-    """Whatever the test side holds, rule, margin and thresholds are those of the calibration side."""
-    cal, own = fleet({"a": 0.0, "b": 0.5, "c": -0.5})
-    test, _ = fleet({"a": 0.0, "d": 3.0}, seed=4, side="t")
-    point = pointed(cal, own)
-    point.refuse_test(test.rows)
-    mixed = Scored.build(
-        Rows.of(
-            episode=np.append(cal.rows.episode, test.rows.episode[:3]),
-            host=np.append(cal.rows.host, test.rows.host[:3]),
-            t_start=np.zeros(cal.y.size + 3),
-            t_end=np.ones(cal.y.size + 3),
-            label=np.append(cal.y, test.y[:3]),
-        ),
-        score=np.append(cal.score, test.score[:3]),
-    )
-    planted = pointed(mixed, own)
-    with pytest.raises(ChosenOnTestError, match="recording t-a-0, which tests it"):
-        planted.refuse_test(test.rows)
-
-
 def test_a_level_that_windows_of_the_test_told_is_refused():
     cal, own = fleet({"a": 0.0, "b": 0.5})
     test, _ = fleet({"new": 3.0}, seed=4, side="t")
