@@ -1,6 +1,5 @@
 """Incidents: one call for what belongs together, the same at any cut, chosen on the calibration side alone."""
 
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
