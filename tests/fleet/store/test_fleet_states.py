@@ -178,6 +178,7 @@ def test_a_hosts_states_take_a_quarter_of_the_free_disk(tmp_path):
     store.forget_drafts(["d"])
     with pytest.raises(ShareFull):
         begin(store, "e", named("x"), job="three")
+    begin(store, "f", named("x"), "laptop", "three")
 
 
 def test_a_state_for_which_the_disk_has_no_room_counts_for_nobody_and_leaves_nothing(tmp_path, monkeypatch):
