@@ -18,7 +18,6 @@ import ssl
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
 from training.checkout import ROOT
@@ -28,6 +27,7 @@ from training.fleet.client.client import ClientError, FleetClient, Refused, Unav
 from training.fleet.client.credentials import Credentials, CredentialsError, new_request, trusting, watcher_folder
 from training.fleet.wire.constants import DONE, HOST_ID_PATTERN, REFUSED, UNREACHABLE, USAGE
 from training.fleet.wire.identity import Role, parse_fingerprint
+from training.frozen import frozen
 from training.printable import one_line
 from training.streams import replace_unprintable
 
@@ -40,7 +40,7 @@ class JoinError(Exception):
     """The receiver's answer cannot be trusted, so this machine does not join. The text is one sentence."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CertificateRequest:
     """The checked arguments of the command line that `cis490-jobs enroll` printed."""
 

@@ -17,7 +17,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ from training.checkout import ROOT, stamps
 from training.contract import ARGUMENTS
 from training.families import PROGRAM, SELF_SUPERVISED_PROGRAM
 from training.flag import DESCRIBE_VERSION, Flag, FlagType
+from training.frozen import frozen, frozen_kw
 from training.locking import LockedError, exclusive
 from training.printable import printable
 
@@ -53,7 +54,7 @@ class DescribeError(Exception):
     """A trainer failed to describe its flags. The text is one sentence."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_kw
 class HyperFlag(Flag):
     """A trainer's flag as a hyperparameter, which checks the value that a manifest sets."""
 
@@ -102,7 +103,7 @@ class HyperFlag(Flag):
         return 0 < len(text) <= TEXT_CHARS_MAX and text.isprintable() and not text.startswith("-")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Description:
     """A program's answer to ``--describe``: its models' hyperparameters, each model with a digest that shows whether
     two checkouts agree."""

@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -21,6 +20,7 @@ from training.clock import Clock
 from training.fleet.process.driver_calls import DriverCalls
 from training.fleet.process.environment import trainer_environment
 from training.fleet.process.usage import ask_nvml, devices, tree_of
+from training.frozen import frozen_kw
 
 LOGIND_TIMEOUT_S = 3.0
 # Chips that measure the processor; others are the disk's or the network card's, which may be hot at rest.
@@ -29,7 +29,7 @@ DAY = 24 * 60
 _SENSORS = DriverCalls("a sensor of this machine")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_kw
 class Sight:
     """One reading of the machine's values; None: the system does not report the value, or no condition needs it."""
 

@@ -15,7 +15,7 @@ import platform
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from training.checkout import ROOT
 from training.fleet.capability.cuda import GIB, CudaProbe, TorchFacts, default_cache_file
 from training.fleet.process.cgroup import CgroupLimits, cgroup_limits
+from training.frozen import frozen
 from training.printable import say
 from training.streams import replace_unprintable
 
@@ -31,7 +32,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CudaDevice:
     """One GPU that torch can use; memory in GiB."""
 
@@ -40,7 +41,7 @@ class CudaDevice:
     vram_free_gib: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Capability:
     """A host's capability, as scheduling uses it. Memory in GiB; ``cpu_cores`` counts the physical cores that this
     process may use."""

@@ -15,11 +15,12 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, Protocol
 
 from training.crashpoint import crashpoint
 from training.fleet.client.address import Address
+from training.frozen import frozen
 
 BLOCK_BYTES = 1024 * 1024
 ANSWER_BYTES_MAX = 64 * 1024**2  # of an answer that is kept in memory
@@ -35,7 +36,7 @@ class Readable(Protocol):
     def read(self, size: int = -1, /) -> bytes: ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Response:
     """An answer of any status. Header names are in lower case."""
 

@@ -16,6 +16,7 @@ from pathlib import Path, PurePath
 from typing import ClassVar, Protocol
 
 from training.files import write_whole
+from training.frozen import frozen
 
 LAST_WORDS = 400  # characters shown of a failed command's output
 
@@ -24,7 +25,7 @@ class InstallError(Exception):
     """The installation cannot continue; the text is one sentence with the remedy."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ran:
     """The end of a command; ``output`` is its standard output and error together."""
 
@@ -55,7 +56,7 @@ class TargetMachine(Protocol):
     def owns(self, path: Path, user: str) -> bool: ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Site:
     """The place where steps act: this machine, or with ``image`` the folder of a machine's image."""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import PurePath
+
+from training.frozen import frozen, frozen_kw
 
 
 class MachineRole(StrEnum):
@@ -17,7 +18,7 @@ class System(StrEnum):
     WINDOWS = "windows"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_kw
 class InstallRequest:
     """The user's request for an installation. ``checkout`` and ``python`` are absolute paths of the machine itself."""
 
@@ -41,7 +42,7 @@ class InstallRequest:
         return self.code is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_kw
 class ReceiverSeen:
     """The receiver's answer to the installer.
 
@@ -53,7 +54,7 @@ class ReceiverSeen:
     here: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_kw
 class MachineFacts:
     """The facts about the machine that checks need."""
 
@@ -77,7 +78,7 @@ class CheckLevel(StrEnum):
     REFUSED = "refused"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CheckResult:
     """The outcome of a check: its level, and one sentence for people."""
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from enum import StrEnum
 
+from training.frozen import frozen, frozen_kw
 from training.strict_json import canonical
 
 
@@ -44,7 +45,7 @@ class Security(StrEnum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Secret:
     """The place of a secret: a file with one line, or an environment variable of the receiver. Exactly one of the two
     is set."""
@@ -56,7 +57,7 @@ class Secret:
         return f"the file {self.file}" if self.file is not None else f"the variable ${self.env}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_kw
 class NotifyChannel:
     """A checked ``[notify.NAME]``; which fields count depends on ``kind``."""
 

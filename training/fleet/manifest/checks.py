@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any
 
 from training.contract import ARGUMENTS, IDENTITY_KEYS, Mode, Recipe, filled_in, job_identity
@@ -34,6 +34,7 @@ from training.fleet.scheduling.policy import Scheduling
 from training.fleet.scheduling.retention import Rules
 from training.fleet.wire import bundles
 from training.fleet.wire.dataset_listing import Catalogue, UnknownDataset, is_reference
+from training.frozen import frozen
 from training.printable import printable
 
 _DIGITS = re.compile(r"[0-9a-f]{6,64}")  # a job's id, or enough of one to name it
@@ -45,7 +46,7 @@ _FREE = frozenset({"seed", "hyper"})  # on which, beside its id, nothing else of
 Defaults = Mapping[str, Any]  # the checked values of [defaults]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Trainers:
     """The models that can be trained, each with its hyperparameters, and the custom and built-in trainers of them."""
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from training.fleet.capability.describe import shown, whole_number
+from training.frozen import frozen
 from training.printable import printable
 
 KeyPath = tuple[str | int, ...]
@@ -23,7 +24,7 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _SUGGESTIONS_MAX = 200
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UnplacedMistake:
     """A mistake in the manifest, at the key ``path``; its line may not be known yet."""
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from training.fleet.manifest.reader import UnplacedMistake
+from training.frozen import frozen
 from training.printable import printable
 
 BYTES_MAX = 1024 * 1024
@@ -40,7 +41,7 @@ class UnreadableError(Exception):
         self.problem = UnplacedMistake((), message, suggestion, line)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Document:
     """The values of a manifest that could be parsed, and its syntax mistakes.
 

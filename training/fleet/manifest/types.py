@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field, fields
 from enum import StrEnum
 from functools import cache
 from types import MappingProxyType
@@ -24,6 +24,7 @@ from training.fleet.scheduling.job import CONSTRAINTS, Constraints
 from training.fleet.scheduling.orders import IDLE_S, PAUSE_MAX_S
 from training.fleet.scheduling.policy import Scheduling
 from training.fleet.scheduling.retention import Rules
+from training.frozen import frozen, frozen_kw
 
 SCHEMA_VERSION = 1
 
@@ -33,7 +34,7 @@ def _key(kind: Kind[Any], default: Any = None, *, required: bool = False) -> Any
     return field(default=default, metadata={"kind": kind, "required": required})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_kw
 class HostSpec:
     """A host as the manifest declares it. ``None``: not declared; of a resource, the detected value is then used."""
 
@@ -68,7 +69,7 @@ class HostSpec:
         return _plain(self, without=defaults_of(HostSpec))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_kw
 class TrainerSpec:
     """A custom trainer: its command, its output files, the command that describes its flags, and its environment
     variables."""
@@ -83,7 +84,7 @@ class TrainerSpec:
         return _plain(self)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_kw
 class JobSpec(Constraints):
     """A job of the plan: a model to be trained once. Memory is in GiB, and hyperparameters have their flags' types."""
 
@@ -152,7 +153,7 @@ def _keys(of: type) -> Sequence[tuple[str, Kind[Any] | None, Any, bool]]:
     return [(each.name, _kind_of(each), each.default, each.metadata.get("required", False)) for each in fields(of)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_kw
 class Manifest:
     """A checked plan: its hosts, jobs, custom trainers, channels and rules."""
 
@@ -183,7 +184,7 @@ def retention_table(rules: Rules) -> dict[str, Any]:
     return ({} if rules.best is None else {"keep": f"best {rules.best} per model and mode"}) | ages
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Mistake:
     """A mistake in a manifest. ``line`` counts from 1; ``None`` if the line is unknown."""
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass
 
 from training.contract import Exit
+from training.frozen import frozen
 
 SIGKILL = 9
 RSS_SHARE = 0.8  # share of the free memory: a process killed while using that much was killed for it
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ended:
     """The end of one trainer: its exit ``code``, or the ``signal`` that killed it; neither when its launcher died and
     the exit status was lost. ``cpu_s`` (seconds) and ``max_rss_kib`` are 0 where the system does not report them.

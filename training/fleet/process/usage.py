@@ -10,18 +10,19 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from training.fleet.process.cgroup import group_memory
 from training.fleet.process.driver_calls import DriverCalls
+from training.frozen import frozen
 
 _T = TypeVar("_T")
 _NVIDIA = DriverCalls("NVIDIA's driver")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Used:
     """A trainer's use of its host: ``cpu_s`` is the total so far; the other values are present ones. ``gpu`` is how
     busy the GPUs are on which it runs, on average, as a share of 1."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from enum import IntEnum
 from typing import Any
 
@@ -17,6 +17,7 @@ from training.contract import digest, identity_of
 from training.fleet.database.writer import Database
 from training.fleet.queue.rows import attempt_of
 from training.fleet.scheduling.job import Attempt, EndReason, Job, Trained
+from training.frozen import frozen
 
 GAP = "[… {} lines of output are missing: the worker could not keep them until they were asked for …]"
 _OF_A_GRANT = ["job_id", "attempt", "claim_id", "generation", "host", "instance_id", "session_id", "slot", "request_id"]
@@ -31,7 +32,7 @@ class DeliveryNews(IntEnum):
     BACK = 2  # known, and in the store again, from where retention had taken it
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KeptReport:
     """The row of a report that is stored beside a bundle: its digest and its main figures."""
 

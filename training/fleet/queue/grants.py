@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from training.certain import certain
@@ -13,9 +13,10 @@ from training.fleet.queue.state import QueuePart, QueueState
 from training.fleet.scheduling.job import Attempt, Host, Job, JobStatus
 from training.fleet.scheduling.policy import Fleet, Policy
 from training.fleet.scheduling.resources import Booking
+from training.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Claimant:
     """The facts about the worker that claims, besides its host's name. Without a session id, its grants are not related
     to each other."""

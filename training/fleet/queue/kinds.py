@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from training.fleet.scheduling.resources import NOT_KNOWN, Booking, Gpu
 from training.fleet.scheduling.schedule import JobKind, Slot
 from training.fleet.scheduling.threads import speedup
 from training.fleet.scheduling.workload import Workload
+from training.frozen import frozen
 
 ABOVE_ALL = 2**62  # above every priority
 OPEN = ""  # the gate of the jobs that avoid no host
@@ -35,7 +36,7 @@ BUSY_MOST = 16  # attempts of one host that a schedule knows of: those that end 
 _OF_ROW = ("claim_id", "job_id", "name", "host", "priority", "granted_at", "heard_s", "held_s", "grants")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PendingKind:
     """A kind of the schedule: pending jobs of one class and priority that avoid the same host for now, or none."""
 

@@ -7,11 +7,12 @@ before those in ``log_chunks``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import fields
 from enum import StrEnum
 
 from training.clock import Clock, SystemClock
 from training.fleet.database.writer import Database, Row
+from training.frozen import frozen
 
 
 class Gone(StrEnum):
@@ -23,7 +24,7 @@ class Gone(StrEnum):
     LOST = "lost"  # the database was made anew, and no file has them
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Piece:
     """A row of ``log_files``: consecutive lines of an attempt, in a file or no longer stored."""
 
@@ -42,9 +43,12 @@ class Piece:
         return self.first + self.count
 
 
+_COLUMNS = [each.name for each in fields(Piece)]
+
+
 def piece_of(row: Row) -> Piece:
     """Convert a row of ``log_files`` to a value."""
-    said = {name: row[name] for name in Piece.__slots__}
+    said = {name: row[name] for name in _COLUMNS}
     return Piece(**{**said, "gone": None if row["gone"] is None else Gone(row["gone"])})
 
 
@@ -174,7 +178,7 @@ class LogRows:
                 self._db.run("removed_log_file", **key, first=piece.first)
 
     def _add(self, piece: Piece) -> None:
-        self._db.run("add_log_file", **{name: getattr(piece, name) for name in Piece.__slots__})
+        self._db.run("add_log_file", **{name: getattr(piece, name) for name in _COLUMNS})
 
 
 _CHUNKS_AT_ONCE = 16

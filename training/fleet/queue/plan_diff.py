@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 from training import strict_json
@@ -17,6 +17,7 @@ from training.fleet.database.writer import Database, Row
 from training.fleet.queue.rows import job_of, known_job
 from training.fleet.scheduling.edits import LISTED_MAX, Edit, EditKind, JobChange, JobEdit, change, leaving, standing
 from training.fleet.scheduling.job import Job, JobStatus, Needs
+from training.frozen import frozen
 
 T = TypeVar("T")
 
@@ -135,7 +136,7 @@ def foresee(db: Database, specs: Sequence[Mapping[str, Any]], planned: frozenset
     return Synced.of((each.change for each in found), left, len(gone), in_order), found
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlanJobs:
     """Facts about a plan's jobs: their number, and a digest of all that a plan may change about them."""
 

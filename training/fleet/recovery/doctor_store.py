@@ -23,6 +23,7 @@ from training.fleet.store.incoming import PART_SUFFIX
 from training.fleet.store.index import IndexRow
 from training.fleet.store.provenance import BrokenSeal, unsealed
 from training.fleet.wire.words import day, typed
+from training.frozen import frozen
 
 _DAY_S = 86_400.0
 _IN_FLIGHT_S = 120.0  # a file may be written so much later than the rows were read, and its row follow
@@ -36,7 +37,7 @@ DENIED = "run the doctor as the receiver's user or root; if it cannot be read th
 _INDEX_REMEDY = "restart the receiver, which rewrites the index from the database"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StoredBundle:
     """A bundle as the database describes it, and the attempt that delivered it."""
 

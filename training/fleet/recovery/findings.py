@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from training.frozen import frozen
 from training.sizes import Grown
 
 BACKUP = (
@@ -27,7 +28,7 @@ class Gravity(StrEnum):
     NOTE = "note"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finding:
     """A finding of the doctor: a problem, its remedy and its gravity."""
 

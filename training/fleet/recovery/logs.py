@@ -16,6 +16,7 @@ from training.fleet.service import logs
 from training.fleet.service.output import keep_points
 from training.fleet.store.errors import BadName
 from training.fleet.store.logs import LOGS, LogFile, LogStore, parsed
+from training.frozen import frozen
 
 LOST = (
     "if a backup in FOLDER has it, `cis490-jobs backup FOLDER` and, with the receiver stopped, `cis490-jobs restore "
@@ -25,7 +26,7 @@ HARMLESS = "it is harmless, and may be removed by hand"
 _FILE_BYTES_MAX = 8 * logs.FILE_BYTES  # no file of ours holds more
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StoredLog:
     """A file of a trainer's output that a row of the database names."""
 

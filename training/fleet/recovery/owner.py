@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from training.frozen import frozen
 
-@dataclass(frozen=True, slots=True)
+
+@frozen
 class User:
     """A user whose rights this process can take: user id, group id, and further groups."""
 

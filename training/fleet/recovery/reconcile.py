@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from training.fleet.service.retention import note_removed
 from training.fleet.store.artifacts import PROVENANCE, Artifact, ArtifactStore, Removed, report_path
 from training.fleet.store.errors import BadName
 from training.fleet.store.provenance import BrokenSeal, unsealed
+from training.frozen import frozen
 
 REBUILT = "rebuilt"  # in the detail of events reconstructed from a provenance file
 
@@ -59,7 +60,7 @@ class _Said(msgspec.Struct, frozen=True):
     report: str | None = None  # SHA-256 of the report beside the bundle
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FinishedAttempt:
     """A finished attempt, from its provenance."""
 
@@ -89,7 +90,7 @@ def sidecar(artifact: Artifact, name: str, body: bytes) -> FinishedAttempt | str
     return FinishedAttempt(artifact, said)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Unusable:
     """A bundle or provenance file that cannot be restored, and why."""
 

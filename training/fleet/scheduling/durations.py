@@ -27,6 +27,7 @@ from training.fleet.scheduling.predictions import (
     word_variance,
 )
 from training.fleet.scheduling.workload import Workload
+from training.frozen import frozen
 
 _LINEAR = ("epoch", "round", "step", "tree", "iter", "estimator", "size")  # in the names of sizes that tell how much
 _SPREAD_MOST = math.log(MOST_S / LEAST_S)  # more says no more: anything between these two is possible
@@ -45,7 +46,7 @@ _CELL_LEAST = 0.1**2  # of a kind on one host
 _NOISE_LEAST, _NOISE_MOST, _UNLIKE_LEAST, _UNLIKE_MOST = 0.02**2, 1.0**2, 0.05**2, 1.5**2
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Word:
     """A running attempt's own estimate of its whole duration, made when a share ``done`` of its work was complete."""
 
@@ -55,7 +56,7 @@ class Word:
     done: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Attempt:
     work: Workload
     log_s: float

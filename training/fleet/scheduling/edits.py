@@ -7,12 +7,13 @@ Only names change everywhere at once, because no training depends on them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
 from training.contract import identity_of
 from training.fleet.scheduling.job import LIVE, Job, JobStatus
+from training.frozen import frozen
 
 Table = Mapping[str, Any]
 LISTED_MAX = 100  # edits in one answer
@@ -41,7 +42,7 @@ class EditKind(StrEnum):
     JOB = "job"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Edit:
     """A change of a job, host, trainer or channel that a reload found, and from when it holds."""
 
@@ -62,7 +63,7 @@ class JobEdit(StrEnum):
     UNCHANGED = "unchanged"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JobChange:
     """The effect of a reload on one job of the plan: its outcome, and the edits to show."""
 

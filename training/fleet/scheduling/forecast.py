@@ -16,12 +16,13 @@ from dataclasses import dataclass, field
 
 from training.fleet.scheduling.predictions import Prediction
 from training.fleet.scheduling.schedule import JobKind, Slot, schedule
+from training.frozen import frozen
 
 _FOUR_OF_FIVE = 1.2816  # deviations from the middle within which four of five lie; nine of ten lie below
 _READY_SPREAD_MOST = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WaitingKind:
     """A kind of pending jobs for the forecast: the jobs' ids in the order in which they are granted, and the
     predictions for each host."""
@@ -32,7 +33,7 @@ class WaitingKind:
     predictions: Mapping[str, Prediction]  # host → time there
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stay:
     """A job's forecast time on a slot. Times are seconds from now; four of five such jobs end between ``low_s`` and
     ``high_s``."""
@@ -46,7 +47,7 @@ class Stay:
     high_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HostWait:
     """A host that will be idle from ``at_s`` on, because another host will have the job of ``stay`` done sooner."""
 
@@ -56,7 +57,7 @@ class HostWait:
     here_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Forecast:
     """A forecast: the stay of each job that fits a host, in the order in which they begin; ``nowhere`` has the jobs
     that fit none."""

@@ -16,6 +16,7 @@ from typing import Any
 from training import strict_json
 from training.contract import FINAL_EXITS
 from training.fleet.scheduling.resources import NOT_KNOWN, Booking, Gpu, Peak, Room
+from training.frozen import frozen, frozen_kw
 
 RESERVES = ("reserve_cores", "reserve_ram_gib", "reserve_vram_gib")
 SLOTS_AUTO = "auto"  # as many jobs at once as the host's resources bear
@@ -139,7 +140,7 @@ def check_transition(name: str, source: JobStatus | None, target: JobStatus) -> 
         raise AssertionError(f"{name} may not start from {source} and lead to {target}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Amount:
     """A host's resource of which a job may need a minimum."""
 
@@ -161,7 +162,7 @@ def _asks(default: Any, words: str = "", *, least: float = 0, most: float = 0, a
 GIB_MAX, CORES_MAX = 1_000_000, 100_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_kw
 class Constraints:
     """The keys of a job that decide on which hosts it may be trained, one per line.
 
@@ -202,7 +203,7 @@ def constraints_in_words(spec: Mapping[str, Any]) -> str:
     return ", ".join(said)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_kw
 class Needs(Constraints):
     """A job's requirements: those of its plan, and the memory that attempts were seen to need."""
 
@@ -233,7 +234,7 @@ def _read(value: Any, default: Any) -> Any:
     return value if default is None else type(default)(value)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Host:
     """A host as scheduling sees it: the detected capability, limited by the manifest's declaration."""
 
@@ -339,7 +340,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 _COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Trained:
     """The inputs with which a model was trained: digests of data and code, and the checkout's commit; None: not
     reported."""
@@ -370,7 +371,7 @@ def _like(pattern: re.Pattern[str], value: object) -> str | None:
     return value if isinstance(value, str) and pattern.fullmatch(value) else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Attempt:
     """One grant of a job to one worker. Its number lets the receiver refuse late messages of the job's earlier
     attempts."""
@@ -424,7 +425,7 @@ class Attempt:
         return {"job_id": self.job_id, "attempt": self.attempt}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Job:
     """A job of the queue: the values of its database row."""
 

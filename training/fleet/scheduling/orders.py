@@ -6,9 +6,10 @@ ends separately.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
+
+from training.frozen import frozen
 
 PAUSE_MAX_S = 600.0  # for which a trainer stays paused before its job is handed back, where the plan does not say
 IDLE_S = 300.0  # without a touch, after which nobody uses a machine
@@ -33,7 +34,7 @@ class Out(Protocol):
 _WORDS = {OrderKind.PAUSE: "paused", OrderKind.DRAIN: "drained", OrderKind.HAND_BACK: "drained at once"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HostOrder:
     """An operator's order that is in force for a host since the time ``since``, in epoch seconds."""
 
@@ -46,7 +47,7 @@ class HostOrder:
         return f"{_WORDS[self.order]} by {self.by}; `cis490-jobs resume {self.host}` ends that"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Resting:
     """A host that does not train now because of a condition of its owner, as its worker reports."""
 

@@ -10,16 +10,17 @@ when silence may count against a host.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from training.fleet.scheduling import booking
 from training.fleet.scheduling.booking import UNTRIED_MOST, most_at_once
 from training.fleet.scheduling.job import AMOUNTS, FAULT_OF, Attempt, EndReason, Fault, Host, Job, JobStatus, Needs
+from training.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Policy:
     """The operator's settings; durations in seconds. The simulation draws them at random for every seed."""
 
@@ -57,7 +58,7 @@ class Scheduling(StrEnum):
     FIRST_COME = "first-come"  # the oldest to the first host that asks
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fleet:
     """The other hosts that scheduling considers when one host asks."""
 
@@ -201,7 +202,7 @@ def is_full(host: Host, held: Iterable[Attempt]) -> str | None:
 # ── order among hosts ───────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Hold:
     """The time for which a host must leave a newly claimable job to other hosts, and the reason."""
 
@@ -247,7 +248,7 @@ OUT_OF_MEMORY = "out_of_memory"  # … and where a host ran out of memory, and n
 # ── ends of attempts ───────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Settlement:
     """The consequence of an ended attempt for its job: the transition, and the job's new counts and times."""
 
@@ -445,7 +446,7 @@ def may_readopt(job: Job, attempt: Attempt, live: Iterable[Attempt], policy: Pol
 # ── silence ─────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SilenceWatch:
     """A watch over the clocks, which decides if a host's silence counts: only silence that the receiver could observe
     does.

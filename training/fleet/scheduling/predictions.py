@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
+
+from training.frozen import frozen
 
 if TYPE_CHECKING:
     from statistics import NormalDist
@@ -34,7 +36,7 @@ def amount(value: object) -> float | None:
     return float(value)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Prediction:
     """The predicted duration of a job on a host: the median, and the spread (standard deviation) of the logarithm.
 

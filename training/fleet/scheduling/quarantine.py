@@ -10,7 +10,7 @@ two hosts crash in its first minutes. The numbers are settings (:class:`policy.P
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 from training.fleet.scheduling.job import FAULT_OF, Attempt, EndReason, Fault, Host, Job, Needs
@@ -23,6 +23,7 @@ from training.fleet.scheduling.policy import (
     fits_for_good,
     verdict,
 )
+from training.frozen import frozen
 
 RAM, VRAM = "ram", "vram"  # kinds of memory
 
@@ -34,7 +35,7 @@ class Cause(StrEnum):
     SELF_TEST = "self_test"  # ends by a healthy report
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Quarantine:
     """The quarantine of a host: the host gets no jobs, though its running ones continue."""
 
@@ -73,7 +74,7 @@ class Weight(StrEnum):
     NOTHING = "nothing"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Death:
     """An attempt whose end counts against its host."""
 
@@ -131,7 +132,7 @@ def _headline(error: str) -> str:
     return line if len(line) <= 160 else line[:159] + "…"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Refund:
     """The outcome of a refund: a job's remaining failures and losses, whether the job may be pending again, and what
     one host alone says of it then."""

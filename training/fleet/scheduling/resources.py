@@ -5,11 +5,13 @@ The rules are in :mod:`training.fleet.scheduling.booking`. Memory in GiB.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
+from training.frozen import frozen
 
-@dataclass(frozen=True, slots=True)
+
+@frozen
 class Gpu:
     """The memory of a host's GPU, without the part reserved for the owner."""
 
@@ -17,7 +19,7 @@ class Gpu:
     total_gib: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Peak:
     """The most memory that trainers of a kind were seen to use; None: not known."""
 
@@ -28,7 +30,7 @@ class Peak:
 NOT_KNOWN = Peak()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Booking:
     """The part of a host that an attempt may use. Its trainer has as many threads as cores."""
 
@@ -43,7 +45,7 @@ class Booking:
         return asdict(self)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HeldAttempt:
     """An attempt that trains on a host: its booking, and how much memory it uses now."""
 
@@ -52,7 +54,7 @@ class HeldAttempt:
     vram_used_gib: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Left:
     """The memory of a GPU that its booked attempts leave free, and their number."""
 
@@ -61,7 +63,7 @@ class Left:
     after_gib: float = 0.0  # that would be free if these had ended
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Room:
     """The part of a host that its live attempts (at least one) leave free."""
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
+from training.frozen import frozen
 from training.printable import counted
 
 _DAY_S = 86_400.0
@@ -26,7 +26,7 @@ class RemovalKind(StrEnum):
     DATASET = "dataset"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rules:
     """The plan's [retention]. None: keep without limit; ages are in days."""
 
@@ -50,7 +50,7 @@ class Rules:
         return None if self.keep_states_days is None else self.keep_states_days * _DAY_S
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BundleShare:
     """One job's delivery of a bundle, and whether the bundle completes that job."""
 
@@ -65,7 +65,7 @@ class BundleShare:
     host: str = ""  # that trained it
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RetainedBundle:
     """A bundle in the store, with all jobs that delivered it."""
 
@@ -96,7 +96,7 @@ class RetainedBundle:
         return ", ".join(sorted({each.name for each in self.deliveries}))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Output:
     """The log or the curve of an attempt that has ended."""
 
@@ -110,7 +110,7 @@ class Output:
     held: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RetainedDataset:
     """A data set on the receiver, and when a job last needed it."""
 
@@ -121,7 +121,7 @@ class RetainedDataset:
     used_at: float  # when it was pushed, or the last job that names it ended
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Removal:
     """A bundle, log, curve, data set or range of events to be deleted, and why."""
 

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from heapq import heappop, heapreplace
 from operator import add
+
+from training.frozen import frozen
 
 NEVER = math.inf
 _MOVES = 2  # tries for each slot to end sooner, after all is given out
@@ -33,7 +35,7 @@ _WAIT_LEAST_S = 10.0  # for a better host: by less a wrong duration would give i
 _OVERDUE_LEAST_S = 60.0  # what a host foretells is believed for so long, however little it is
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JobKind:
     """A kind of the schedule: pending jobs with equal needs, priority and expected durations."""
 
@@ -47,7 +49,7 @@ class JobKind:
     unheard: bool = False  # one host alone would have failed them: another one is to try them soon
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Slot:
     """A place on a host that trains one job at a time."""
 
@@ -60,7 +62,7 @@ class Slot:
     held_s: float = 0.0  # … and for how long already
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Share:
     """Consecutive jobs of one kind on a slot of a schedule."""
 
@@ -74,7 +76,7 @@ class Share:
         return self.begin_s + self.count * self.each_s
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Take:
     """Decision that a host takes a job of this kind now. ``instead_of`` names the host to which the schedule had given
     the job; None: to this host."""
@@ -83,7 +85,7 @@ class Take:
     instead_of: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Decline:
     """Decision that a host waits, because another host will have the job done sooner. All times are seconds from
     now."""
@@ -97,7 +99,7 @@ class Decline:
     overdue_s: float = NEVER  # then that host's end has passed twice its length, if it takes no job meanwhile
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Schedule:
     """The jobs of each slot, in order. A kind that no slot can train is on no slot."""
 

@@ -7,14 +7,15 @@ host takes is removed from the schedule in force. Times are seconds of the calle
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from training.fleet.scheduling.schedule import Decline, JobKind, Schedule, Slot, Take, schedule
+from training.frozen import frozen
 
 ASKS_S = 60.0  # a host that waits asks at least so often; one that was silent for longer begins its wait again
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Patience:
     """A host's wait over several claims: for which kind of job, since when, at least until when, and the time of the
     last claim. It ends sooner when the host that it waits for is late."""

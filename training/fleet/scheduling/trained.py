@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from training.fleet.scheduling.job import Trained
+from training.frozen import frozen
 from training.printable import some
 
 _NAMED = 4  # jobs of each kind
 _SHOWN = 12  # digits of a digest
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CompletedModel:
     """A completed job of the plan, and what its model was trained with."""
 

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from training.frozen import frozen
 
 START_S = 120.0  # from the packet to the first claim
 AGAIN_S = 600.0  # until a host is tried again, doubled each time
 TRIES_MAX = 5
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sleeper:
     """A silent host that can be woken, and how often that was tried since it was last seen."""
 
@@ -35,7 +36,7 @@ class Sleeper:
         return self.tries < TRIES_MAX and (not self.tries or self.tried_s >= AGAIN_S * 2 ** (self.tries - 1))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Waits:
     """Pending jobs of one kind: the duration of one job on each sleeping host, and when the awake hosts end the
     last."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from training import strict_json
+from training.frozen import frozen
 
 _SEEDS = frozenset({"seed", "random_state", "random_seed"})  # hyperparameters that change no duration
 _SIZE_STEP = 1.25  # factor between two sizes that make different kinds
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Workload:
     """The facts about a job that determine how long it takes. Jobs with equal workloads are of one kind."""
 

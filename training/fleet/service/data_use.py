@@ -6,18 +6,17 @@ Each function runs inside one transaction of the writer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.job import FINAL, Host, Job
 from training.fleet.service.service import Service
 from training.fleet.wire.constants import ProblemType, Refusal
+from training.frozen import frozen
 from training.printable import counted
 
 _NAMED = 3  # jobs in a sentence
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NameMoved:
     """The numbers of jobs concerned when a name that the plan uses gets another data set."""
 

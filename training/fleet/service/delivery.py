@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -35,19 +34,20 @@ from training.fleet.wire.constants import (
     ProblemType,
     Refusal,
 )
+from training.frozen import frozen
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Step:
     """One step of a sequence: work to be done before the sequence continues."""
 
     work: Callable[[], Any]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Decide(Step):
     """Step: run a call of the service in a transaction of the writer; it is durable when the sequence continues."""
 
@@ -66,7 +66,7 @@ class Hash(Step):
     """Step: read a whole bundle, which may take minutes."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Open(Step):
     """Step: open the file of an unfinished upload; the file is closed when the sequence ends for any reason."""
 

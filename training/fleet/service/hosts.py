@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from training.fleet.manifest.channels import NotifyChannel
@@ -15,13 +15,14 @@ from training.fleet.scheduling.job import AT_BEST, Host, Needs
 from training.fleet.scheduling.orders import PAUSE_MAX_S
 from training.fleet.scheduling.policy import Fleet, Scheduling, is_named
 from training.fleet.scheduling.retention import Rules
+from training.frozen import frozen
 from training.printable import counted
 
 HIDES_CUDA = {"CUDA_VISIBLE_DEVICES": "-1"}  # an empty value would be none on Windows
 RESTING_CHARS = 300  # of the words of a condition that are kept
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KnownHost:
     """A host as the receiver remembers it; every message of the host updates ``last_seen``."""
 
@@ -37,7 +38,7 @@ class KnownHost:
     verified: int = 0  # of its models; more than matter are not counted
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Plan:
     """The parts of the manifest that the service uses."""
 

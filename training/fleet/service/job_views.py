@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import Any, NamedTuple
 
 from training.fleet.database.writer import Database, Row
@@ -18,13 +18,14 @@ from training.fleet.service.output_views import gone_of, job_row
 from training.fleet.service.service import Service
 from training.fleet.wire.constants import ProblemType, Refusal
 from training.fleet.wire.views import AttemptView, EventView, JobDetail, JobsReply, JobView, RemovedView
+from training.frozen import frozen
 
 PAGE_MAX = 1000  # jobs in one answer
 HELD = "held"  # of jobs that wait: a filter beside the statuses
 NAMES_MAX = 4  # of jobs that wait for the same
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JobFilter:
     """The filters of a job list; an empty filter matches all jobs. ``status`` may also be "held"; ``q`` is searched for
     in names."""
@@ -53,7 +54,7 @@ class JobFilter:
         return {**asdict(self), "text": pattern(self.q)}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ListPlace:
     """A place in an ordered list of jobs, behind a certain job: that job's number of arrival and its sort key. Zero
     means the beginning of the list."""
@@ -89,7 +90,7 @@ class Event(NamedTuple):
     detail: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Waiting:
     """The pending jobs that wait for the same reason: the reason, their number, and the first few of them."""
 

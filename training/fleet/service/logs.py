@@ -8,7 +8,7 @@ move lines into a file between two of its statements.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 
 from training.fleet.database.writer import Database
 from training.fleet.queue.logs import Gone, LogRows, Piece
@@ -132,7 +132,7 @@ class Logs:
 
 def file_of(piece: Piece) -> LogFile:
     """Return the file that a row names."""
-    return LogFile(*(getattr(piece, name) for name in LogFile.__slots__))
+    return LogFile(*(getattr(piece, each.name) for each in fields(LogFile)))
 
 
 def _sentence(missing: list[Piece], after: int) -> str | None:

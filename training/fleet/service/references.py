@@ -8,14 +8,15 @@ the jobs, and a missing data set only makes its jobs wait.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from training.fleet.wire.dataset_listing import ID, Catalogue, UnknownDataset
+from training.frozen import frozen
 
 _UNKNOWN = "not known: "  # before a reference to an unknown data set
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KnownReferences(Catalogue):
     """A catalogue of data sets that remembers what references meant at the last reload. With ``starting``, a remembered
     data set counts more than the catalogue. An unknown reference is then no mistake, because its data set can be pushed

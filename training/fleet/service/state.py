@@ -6,12 +6,13 @@ import contextlib
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from training import strict_json
 from training.files import write_whole
 from training.fleet.store.locking import lock_of, store_lock
+from training.frozen import frozen
 from training.locking import LockedError, exclusive
 
 DEFAULT = Path("/var/lib/cis490")
@@ -26,7 +27,7 @@ class RecoveryError(Exception):
     """A backup, restore or rebuild failed. The text is one sentence; nothing was lost."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Deployment:
     """The paths of the database, the store, and the folder of keys and certificates (which may be absent)."""
 

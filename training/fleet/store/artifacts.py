@@ -24,7 +24,7 @@ import hashlib
 import re
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -39,6 +39,7 @@ from training.fleet.store.logs import LogStore
 from training.fleet.store.provenance import BrokenSeal, sealed, unsealed
 from training.fleet.store.reserve import DiskRoom
 from training.fleet.store.store_id import MARK, read_mark, write_mark
+from training.frozen import frozen
 
 BUNDLE = "bundle.tar.zst"
 INDEX = "index.jsonl"
@@ -50,7 +51,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _KIND = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}_[a-z0-9][a-z0-9.-]{0,63}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Artifact:
     """A bundle in the store, with its model, mode and id."""
 
@@ -84,7 +85,7 @@ class Artifact:
         return row if gone is None else msgspec.structs.replace(row, removed_at=gone[0], removed_why=gone[1])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Removed:
     """A bundle that retention deleted, when, and why."""
 

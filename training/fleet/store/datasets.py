@@ -21,7 +21,6 @@ import hashlib
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -50,6 +49,7 @@ from training.fleet.wire.dataset_listing import (
     Place,
     parse,
 )
+from training.frozen import frozen
 
 _SUFFIX = ".json"
 _DAMAGED = ".damaged"
@@ -67,7 +67,7 @@ class About(msgspec.Struct, frozen=True):
     again_at: float = 0.0  # when it was published last, if it was here already
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shelved:
     """A published data set, which can be fetched from the receiver."""
 
@@ -76,7 +76,7 @@ class Shelved:
     about: About
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AnnouncedDataset:
     """The result of announcing a data set: the chunks that must be sent, each named once.
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -16,6 +15,7 @@ import msgspec
 from training.files import Fs, file_sha256, replace_whole
 from training.fleet.store.errors import disk_errors
 from training.fleet.store.incoming import PART_SUFFIX
+from training.frozen import frozen
 
 
 class IndexRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -37,7 +37,7 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return msgspec.json.encode(self) + b"\n"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class IndexRepair:
     """The result of a repair: what was changed to make the index equal to the database's rows."""
 

@@ -16,12 +16,12 @@ import hashlib
 import re
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from training.files import Fs, replace_whole, sync_ways
 from training.fleet.store.errors import BadName, DamagedArtifact, NotStored, disk_errors
 from training.fleet.store.incoming import NAMING_ID, PART_SUFFIX
+from training.frozen import frozen
 
 LOGS = "logs"
 LEVEL = 6  # of the compression
@@ -29,7 +29,7 @@ _DIGEST_SHOWN = 16
 _NAME = re.compile(r"([0-9]{1,9})-([0-9]{1,12})-([0-9a-f]{16})\.log\.gz")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LogFile:
     """A file in the store with consecutive lines of an attempt."""
 

@@ -28,6 +28,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from training import strict_json
+from training.frozen import frozen
 
 T = TypeVar("T")
 
@@ -60,7 +61,7 @@ class UnknownDataset(LookupError):  # noqa: N818
     """An exception: a reference matches no data set, or more than one. The text is one sentence."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class File:
     """One file: its path below the data set's folder, with forward slashes, and its chunks in order.
 
@@ -342,7 +343,7 @@ def cut(path: str, chunks: Iterable[bytes | memoryview]) -> File:
     return pack(path, ((hashlib.sha256(chunk).digest(), len(chunk)) for chunk in chunks))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Catalogue:
     """The data sets of a receiver: all their ids, and the id to which each name refers."""
 

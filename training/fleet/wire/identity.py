@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from training.fleet.wire.constants import HOST_ID_PATTERN
+from training.frozen import frozen
 
 URN = "urn:cis490:"
 FINGERPRINT_PREFIX = "sha256:"
@@ -56,7 +57,7 @@ class Peer(NamedTuple):
     uris: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Principal:
     """An authenticated caller: the kind of proof, and the names that it proves.
 

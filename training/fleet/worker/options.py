@@ -10,7 +10,6 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Mapping, MutableMapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from training.fleet.worker.attempt import WorkerFolders
 from training.fleet.worker.datasets import GIB
 from training.fleet.worker.state.events import OnSilence, WorkerSettings
 from training.fleet.worker.trainer_command import TrainerInputs
+from training.frozen import frozen_kw
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ PROGRAM = "cis490-trainer-worker"
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_kw
 class Options:
     """The worker's options, with absolute paths, made from its command line."""
 

@@ -21,6 +21,7 @@ from training.fleet.wire.attempts import CompleteReply, LogLines, SetAsideWork
 from training.fleet.wire.constants import UNCONFIRMED
 from training.fleet.worker import reports
 from training.fleet.worker.state import events as t
+from training.frozen import frozen
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ class AbortedError(Exception):
     """A request was aborted before it was sent, or an upload while it ran."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Asker:
     """The facts about the worker that each claim sends, and ``housekeeping``, called after each claim and heartbeat."""
 

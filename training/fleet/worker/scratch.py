@@ -15,10 +15,11 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from training.files import folder_of_large_files, remove_tree
+from training.frozen import frozen
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where the C library makes it
 _NAMES = re.compile(r"(?:torch_|joblib_memmapping_folder_|sem\.loky-)(\d+)[_-].*|(?:psm_|sem\.mp-|nccl-).*")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScratchSpace:
     """Makes the scratch folders of one worker; ``worker`` begins their names, so that its next session finds them."""
 

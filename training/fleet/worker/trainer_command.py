@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE
 from training.families import program
+from training.frozen import frozen
 
 _FOLDERS = ("--out-dir", "--reports-dir")  # nor what argparse would take for their abbreviations
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")  # parts of file names
@@ -19,7 +20,7 @@ class BadSpecError(Exception):
     """The spec of a granted job cannot be turned into a trainer's command line."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TrainerInputs:
     """The absolute paths of the interpreter that starts trainers and of the data set's files on this host."""
 

@@ -8,9 +8,9 @@ are seconds of a clock that counts sleep.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
-from typing import Any
+from typing import Any, dataclass_transform
 
 from msgspec import Struct
 
@@ -29,6 +29,7 @@ from training.fleet.wire.attempts import (
     TrainerUse,
 )
 from training.fleet.worker.state.exit_code import Failure
+from training.frozen import frozen, frozen_kw
 
 
 class OnSilence(StrEnum):
@@ -38,7 +39,7 @@ class OnSilence(StrEnum):
     PAUSE = "pause"  # two copies never run at once
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_kw
 class WorkerSettings:
     """The operator's settings, and the worker's own timings; durations in seconds."""
 
@@ -66,7 +67,7 @@ def booking_of(assignment: Assignment) -> Booking | None:
     return None if assignment.booked is None else Booking(**assignment.booked.to_dict())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_kw
 class Delivery:
     """A finished, packed training that the receiver has not yet accepted."""
 
@@ -77,7 +78,7 @@ class Delivery:
     record: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_kw
 class FailureReport:
     """The end of an attempt without an artifact, kept until the receiver knows it."""
 
@@ -86,7 +87,7 @@ class FailureReport:
     usage: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_kw
 class Saved:
     """The facts that survive when the worker is killed: the claim it sent, or the job it held, or how the job ended."""
 
@@ -104,7 +105,7 @@ class Saved:
         return known.assignment if known is not None else self.held
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Backlog:
     """Undelivered output of an ended attempt: of ``total`` lines the receiver may lack those from ``first``."""
 
@@ -113,7 +114,7 @@ class Backlog:
     first: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_kw
 class Remains:
     """The remains on disk of the job that an earlier session held.
 
@@ -130,7 +131,7 @@ class Remains:
 # ── events ──────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Begin:
     """Event: the worker starts, with its saved state and its files."""
 
@@ -141,53 +142,58 @@ class Begin:
     alone: tuple[str, ...] = ()  # jobs to be trained alone
 
 
-class Tick(Struct, frozen=True):
+@dataclass_transform(frozen_default=True)
+class Value(Struct, frozen=True):
+    """Base of every event and action: none of them can change."""
+
+
+class Tick(Value):
     """Event: the time of a WakeAt has come, or no other event came for a while."""
 
 
-class CallEnded(Struct, frozen=True):
+class CallEnded(Value):
     """The end of a call: what the receiver answered, or why there is no answer."""
 
     call: int
 
 
-class ClaimAnswered(CallEnded, frozen=True):
+class ClaimAnswered(CallEnded):
     """Event: the answer to a claim, with a job or the reason why there is none."""
 
     reply: ClaimReply
 
 
-class HeartbeatAnswered(CallEnded, frozen=True):
+class HeartbeatAnswered(CallEnded):
     reply: HeartbeatReply
 
 
-class Uploaded(CallEnded, frozen=True):
+class Uploaded(CallEnded):
     artifact_id: str
 
 
-class Completed(CallEnded, frozen=True):
+class Completed(CallEnded):
     log_next: int = 0
 
 
-class FailTaken(CallEnded, frozen=True):
+class FailTaken(CallEnded):
     status: str = ""
     log_next: int = 0
 
 
-class OutputTaken(CallEnded, frozen=True):
+class OutputTaken(CallEnded):
     """Event: the receiver stored output; ``log_next`` is the number of the first line that it still lacks."""
 
     log_next: int
 
 
-class CallRefused(CallEnded, frozen=True):
+class CallRefused(CallEnded):
     """Event: the receiver refused a call, for the reason in ``problem_type``."""
 
     problem_type: str  # one of ProblemType, or a newer receiver's
     detail: str = ""
 
 
-class NotAnswered(CallEnded, frozen=True):
+class NotAnswered(CallEnded):
     """Event: no answer came, or one that says "later"; the call may be repeated."""
 
     detail: str = ""
@@ -195,23 +201,23 @@ class NotAnswered(CallEnded, frozen=True):
     stranger: bool = False  # another program answered
 
 
-class Unconfirmed(CallEnded, frozen=True):
+class Unconfirmed(CallEnded):
     """The receiver has stored the result, but its database does not know the claim; an operator there decides."""
 
 
-class DeliveryBroken(CallEnded, frozen=True):
+class DeliveryBroken(CallEnded):
     """Event: the bundle cannot be read any more."""
 
     detail: str
 
 
-class News(Struct, frozen=True):
+class News(Value):
     """An event about the trainer of a claim."""
 
     claim_id: str
 
 
-class Fetching(News, frozen=True):
+class Fetching(News):
     """Event: of the data set's files that were missing, ``done`` of ``size`` bytes are here; the trainer starts after
     the last."""
 
@@ -219,63 +225,63 @@ class Fetching(News, frozen=True):
     size: int
 
 
-class Spawned(News, frozen=True):
+class Spawned(News):
     """Event: the trainer runs."""
 
 
-class AttemptFailed(News, frozen=True):
+class AttemptFailed(News):
     """An event that ends an attempt with this failure."""
 
     failure: Failure
 
 
-class SpawnFailed(AttemptFailed, frozen=True):
+class SpawnFailed(AttemptFailed):
     """Event: the trainer was not started."""
 
 
-class Printed(News, frozen=True):
+class Printed(News):
     """Event: lines of the trainer's output, in order; they are in the outbox."""
 
     lines: tuple[str, ...]
 
 
-class Measured(News, frozen=True):
+class Measured(News):
     """Event: what the running trainer's process tree used of its host at a measurement."""
 
     used: Used = Used()
     resumable: bool = False  # a state of it is there that can be brought
 
 
-class TrainerEnded(News, frozen=True):
+class TrainerEnded(News):
     ended: Ended
 
 
-class Unbearable(AttemptFailed, frozen=True):
+class Unbearable(AttemptFailed):
     """Event: the trainer must be stopped because it harms this host, for example fills its disk."""
 
 
-class Packed(News, frozen=True):
+class Packed(News):
     path: str
     sha256: str
     size: int
     record: dict[str, Any] = {}
 
 
-class PackFailed(AttemptFailed, frozen=True):
+class PackFailed(AttemptFailed):
     """Event: the trainer's output could not be packed into a bundle."""
 
 
-class SignalReceived(Struct, frozen=True):
+class SignalReceived(Value):
     """Event: a signal asks this worker to end."""
 
 
-class Slept(Struct, frozen=True):
+class Slept(Value):
     """Event: the machine was asleep and has woken up."""
 
     seconds: float
 
 
-class Seen(Struct, frozen=True):
+class Seen(Value):
     """Event: the machine was observed for its owner's conditions."""
 
     sight: Sight
@@ -287,23 +293,23 @@ Event = Begin | Tick | SignalReceived | Slept | Seen | CallEnded | News
 # ── actions ─────────────────────────────────────────────────────────────────────────────────
 
 
-class WorkerAction(Struct, frozen=True):
+class WorkerAction(Value):
     """An action that the state machine orders from the worker."""
 
 
-class RememberAlone(WorkerAction, frozen=True):
+class RememberAlone(WorkerAction):
     """Action: save on the disk which jobs must be trained alone."""
 
     jobs: tuple[str, ...]
 
 
-class Call(WorkerAction, frozen=True, kw_only=True):
+class Call(WorkerAction, kw_only=True):
     """An action that sends a request to the receiver."""
 
     call: int
 
 
-class SendClaim(Call, frozen=True, kw_only=True):
+class SendClaim(Call, kw_only=True):
     """Action: send a claim; the fields are members of its message."""
 
     request_id: str
@@ -316,7 +322,7 @@ class SendClaim(Call, frozen=True, kw_only=True):
     training: tuple[TrainerUse, ...] = ()
 
 
-class SendHeartbeat(Call, frozen=True, kw_only=True):
+class SendHeartbeat(Call, kw_only=True):
     """Action: send a heartbeat, to whose log the outbox adds lines from the log's first number, as many as fit.
     SendComplete, SendFail and SendOutput do the same."""
 
@@ -324,11 +330,11 @@ class SendHeartbeat(Call, frozen=True, kw_only=True):
     message: HeartbeatRequest = HeartbeatRequest()
 
 
-class Upload(Call, frozen=True, kw_only=True):
+class Upload(Call, kw_only=True):
     delivery: Delivery
 
 
-class SendComplete(Call, frozen=True, kw_only=True):
+class SendComplete(Call, kw_only=True):
     delivery: Delivery
     message: CompleteRequest
 
@@ -337,67 +343,67 @@ class SendComplete(Call, frozen=True, kw_only=True):
         return self.delivery.assignment
 
 
-class SendFail(Call, frozen=True, kw_only=True):
+class SendFail(Call, kw_only=True):
     assignment: Assignment
     message: FailRequest
 
 
-class SendOutput(Call, frozen=True, kw_only=True):
+class SendOutput(Call, kw_only=True):
     """Action: send lines of an ended attempt; this renews no lease."""
 
     assignment: Assignment
     message: OutputRequest
 
 
-class ForgetOutput(WorkerAction, frozen=True):
+class ForgetOutput(WorkerAction):
     """Action: delete this attempt's lines from the outbox: the receiver has them, or will never accept them."""
 
     claim_id: str
 
 
-class Abort(WorkerAction, frozen=True):
+class Abort(WorkerAction):
     """Action: abort this call, because its answer is no longer needed."""
 
     call: int
 
 
-class Spawn(WorkerAction, frozen=True):
+class Spawn(WorkerAction):
     assignment: Assignment
 
 
-class TrainerOrder(WorkerAction, frozen=True):
+class TrainerOrder(WorkerAction):
     """An order to the trainer of a claim."""
 
     claim_id: str
 
 
-class StopTrainer(TrainerOrder, frozen=True):
+class StopTrainer(TrainerOrder):
     """Action: ask the trainer to stop."""
 
 
-class KillTrainer(TrainerOrder, frozen=True):
+class KillTrainer(TrainerOrder):
     """Action: kill the trainer."""
 
 
-class PauseTrainer(TrainerOrder, frozen=True):
+class PauseTrainer(TrainerOrder):
     """Action: pause the trainer."""
 
 
-class ResumeTrainer(TrainerOrder, frozen=True):
+class ResumeTrainer(TrainerOrder):
     """Action: let the paused trainer continue."""
 
 
-class KeepAwake(WorkerAction, frozen=True):
+class KeepAwake(WorkerAction):
     """Action: keep the machine from falling asleep automatically, or allow it."""
 
     on: bool
 
 
-class Pack(WorkerAction, frozen=True):
+class Pack(WorkerAction):
     assignment: Assignment
 
 
-class Discard(WorkerAction, frozen=True):
+class Discard(WorkerAction):
     """Action: clear up an ended attempt's files; with ``job_over`` also the saved state for later attempts at the job.
 
     ``delivered``: the receiver has the bundle, so that the output need not stay.
@@ -408,14 +414,14 @@ class Discard(WorkerAction, frozen=True):
     delivered: bool = False
 
 
-class KeepAside(WorkerAction, frozen=True):
+class KeepAside(WorkerAction):
     """Action: store finished work that was refused permanently, before the Discard that follows."""
 
     delivery: Delivery
     why: str
 
 
-class Persist(WorkerAction, frozen=True, kw_only=True):
+class Persist(WorkerAction, kw_only=True):
     """Action: save the state before the next action, so that it can be read after a crash of the process.
 
     A power cut may forget a ``request_id`` or a job just taken (the next session's claim then ends the forgotten
@@ -426,20 +432,20 @@ class Persist(WorkerAction, frozen=True, kw_only=True):
     slot: int = 0  # each has a file of its own
 
 
-class WakeAt(WorkerAction, frozen=True):
+class WakeAt(WorkerAction):
     """Action: cause a Tick at time ``at``, unless another event comes first. ``None``: wait for events only."""
 
     at: float | None
 
 
-class Say(WorkerAction, frozen=True):
+class Say(WorkerAction):
     """Action: write a line to the operator's log."""
 
     text: str
     warning: bool = False
 
 
-class EndProcess(WorkerAction, frozen=True):
+class EndProcess(WorkerAction):
     """Action: end the process. ``sentence`` is for people when the code is not 0."""
 
     code: int = 0

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -19,6 +18,7 @@ from training.fleet.process.ended import SIGKILL, Ended
 from training.fleet.scheduling.job import EndReason
 from training.fleet.wire.constants import ERROR_CHARS_MAX
 from training.fleet.wire.progress import parse_progress
+from training.frozen import frozen
 
 ASKED_TO_STOP = frozenset({1, 2, 15})  # SIGHUP, SIGINT, SIGTERM: a session or a service that ends
 LAST_WORDS = 40  # lines of output in an error text
@@ -33,7 +33,7 @@ class MemoryKind(StrEnum):
     VRAM = "vram"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Failure:
     """The end of an attempt without an artifact, as the worker reports it: reason, error text and exit code."""
 

@@ -8,12 +8,13 @@ and the temperature fluctuate: they count after they held for :data:`SETTLE_S`, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 
 from training.fleet.capability.owner import Sight
 from training.fleet.scheduling.hours import holds, opens
 from training.fleet.wire.attempts import HostTerms
+from training.frozen import frozen_kw
 
 LOOK_S = 5.0  # between two looks at the machine
 SETTLE_S = 15.0  # three looks in a row
@@ -21,7 +22,7 @@ EASE_S = 60.0
 _JUMPS = frozenset({"cpu", "gpu", "celsius"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_kw
 class Owner:
     """The owner's conditions so far: which count as reasons not to train, when others began to change, and whether the
     machine runs on battery."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from training.fleet.process.usage import Used
 from training.fleet.wire.attempts import Usage
+from training.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UsageMeter:
     """The measurements since the last sample, from which a sample takes the means of CPU and GPU use and the highest
     memory."""
@@ -51,7 +52,7 @@ class UsageMeter:
         return replace(UsageMeter(), since=self.at or self.since, since_cpu_s=self.cpu_s, cpu_s=self.cpu_s)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TrainerMemory:
     """A trainer's use of host memory and GPU memory in bytes: the last measurement and the highest of each."""
 
