@@ -8,7 +8,11 @@ can contain, and ``NaN`` or ``1e999``. Stricter parsers would refuse such JSON.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
+
+Json = Mapping[str, Any]  # an object, as it is read …
+JsonObject = dict[str, Any]  # … and as it is made
 
 
 def loads(text: str | bytes) -> Any:

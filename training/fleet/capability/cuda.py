@@ -28,6 +28,7 @@ from training.fleet.process.driver_calls import DriverCalls
 from training.fleet.process.environment import trainer_environment
 from training.fleet.process.usage import ask_nvml, driver_complaint
 from training.installed import version
+from training.strict_json import JsonObject
 
 GIB = 1024**3
 PROBE_TIMEOUT_S = 120.0  # a Raspberry Pi takes half a minute to import torch from a cold SD card
@@ -123,7 +124,7 @@ class _Kept(msgspec.Struct, frozen=True):
     """A stored answer of the probe, which later starts use: one for each of the workers of a machine, which may see
     other GPUs."""
 
-    key: dict[str, Any]
+    key: JsonObject
     facts: TorchFacts
 
 
@@ -198,7 +199,7 @@ class CudaProbe:
     installed: Callable[[Path], str | None] = installed_torch
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     cores: Callable[[], int] = _cores
-    _kept: tuple[dict[str, Any], TorchFacts, float] | None = None
+    _kept: tuple[JsonObject, TorchFacts, float] | None = None
 
     def facts(self) -> TorchFacts:
         """Return the facts about torch: the devices that it can use, with their present memory from the driver, and the
@@ -224,7 +225,7 @@ class CudaProbe:
         self._kept = (key, facts, self.clock.monotonic())
         return facts
 
-    def _key(self) -> dict[str, Any]:
+    def _key(self) -> JsonObject:
         return {
             "python": str(self.python),
             "torch": self.installed(self.python),
@@ -276,7 +277,7 @@ def _answers(path: Path | None) -> list[_Kept]:
         return []
 
 
-def _write_cache(path: Path | None, key: dict[str, Any], facts: TorchFacts) -> None:
+def _write_cache(path: Path | None, key: JsonObject, facts: TorchFacts) -> None:
     """Write the facts to the cache file if possible; otherwise the next start of the worker asks again."""
     if path is not None:
         others = [each for each in _answers(path) if each.key != key][: ANSWERS_KEPT - 1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import typer
@@ -16,6 +16,7 @@ from training.fleet.wire import words
 from training.fleet.wire.audit_chain import first_broken
 from training.fleet.wire.constants import DONE, REFUSED
 from training.fleet.wire.messages import AuditEntry
+from training.strict_json import JsonObject
 
 
 @as_command(as_json=Annotated[bool, typer.Option("--json", help="Print JSON, with all rows.")])
@@ -42,9 +43,9 @@ def audit(
     return DONE
 
 
-def _everything(client: FleetClient) -> tuple[list[dict[str, Any]], int]:
+def _everything(client: FleetClient) -> tuple[list[JsonObject], int]:
     """Return the rows, and how many were written."""
-    rows, written = list[dict[str, Any]](), 0
+    rows, written = list[JsonObject](), 0
     after: int | None = 0
     while after is not None:
         page = client.call("audit", after=after)
@@ -53,7 +54,7 @@ def _everything(client: FleetClient) -> tuple[list[dict[str, Any]], int]:
     return rows, written
 
 
-def _table(rows: list[dict[str, Any]]) -> Table:
+def _table(rows: list[JsonObject]) -> Table:
     keys = ("who", "act", "subject", "before", "after")
     cells = ((words.moment(row["at"], "%Y-%m-%d %H:%M:%S UTC"), *(row[key] for key in keys)) for row in rows)
     return table("WHEN", "WHO", "ACT", "ON", "BEFORE", "AFTER", rows=cells)

@@ -23,6 +23,7 @@ from training.fleet.client.client import ClientError, FleetClient, Refused
 from training.fleet.client.credentials import Credentials, CredentialsError, renew_if_due
 from training.fleet.wire.constants import DONE, REFUSED, TOKEN_VARIABLE, USAGE
 from training.printable import json_text, one_line
+from training.strict_json import Json
 
 URL_VARIABLE = "CIS490_RECEIVER_URL"
 DEFAULT_URL = "http://127.0.0.1:8445"
@@ -158,8 +159,8 @@ class CommandContext:
         self,
         names: Sequence[str],
         key: str,
-        call: Callable[[str], Mapping[str, Any]],
-        line: Callable[[str, Mapping[str, Any]], str],
+        call: Callable[[str], Json],
+        line: Callable[[str, Json], str],
     ) -> int:
         """Do ``call`` for each name, also after a refusal of another name, and print the answers; in JSON they are
         under ``key``. Return exit code 0, or 1 after a refusal."""

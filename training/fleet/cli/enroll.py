@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -18,6 +17,7 @@ from training.fleet.wire import words
 from training.fleet.wire.constants import HOST_ID_PATTERN, PLAIN_URL_PATTERN, USAGE
 from training.fleet.wire.identity import FINGERPRINT_PREFIX, Role, parse_fingerprint
 from training.printable import one_line, printable
+from training.strict_json import Json, JsonObject
 
 
 def _name(text: str) -> str:
@@ -81,7 +81,7 @@ def enroll(
         context.complain(f"paste the line {where}; it is good once, for {minutes} minutes")
 
 
-def command(answer: Mapping[str, Any], *, windows: bool) -> str:
+def command(answer: Json, *, windows: bool) -> str:
     """Return the line to paste on the new machine. Raises CannotError if a part from the receiver has special
     characters.
 
@@ -99,7 +99,7 @@ def command(answer: Mapping[str, Any], *, windows: bool) -> str:
     return " ".join([program, *(f"{flag} {quote(str(value))}" for flag, value in zip(flags, given, strict=True))])
 
 
-def _plain(answer: Mapping[str, Any]) -> list[str]:
+def _plain(answer: Json) -> list[str]:
     """Return URL, name, code and fingerprint of an invitation. Raises CannotError if any of them has a character that
     is special to a shell."""
     patterns = {"url": PLAIN_URL_PATTERN, "name": HOST_ID_PATTERN, "code": CODE_PATTERN}
@@ -181,7 +181,7 @@ def revoke_token(
     context.show(answer, line)
 
 
-def _table(rows: list[dict[str, Any]], now: float, *more: str) -> Table | str:
+def _table(rows: list[JsonObject], now: float, *more: str) -> Table | str:
     if not rows:
         return "none"
     shown = []

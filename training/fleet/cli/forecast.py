@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.cells import cell_len, set_cell_size
@@ -25,6 +25,7 @@ from training.fleet.cli.render import cell, table
 from training.fleet.wire.constants import DONE, HOST_ID_PATTERN, USAGE
 from training.fleet.wire.words import Json, declined, duration
 from training.printable import clock_time, counted, one_line
+from training.strict_json import JsonObject
 
 SPEC = "NAME=SPEC, where SPEC is like:HOST, gpu:GIB, ram:GIB, cores:N, or several of them with commas between"
 _KEYS = {"like": "like", "gpu": "vram_gib", "ram": "ram_gib", "cores": "cores"}
@@ -48,7 +49,7 @@ def forecast(
 ) -> int:
     """Predict which host trains which job when, and when all jobs are done, with intervals that should hold in four of
     five cases."""
-    hosts: dict[str, dict[str, Any]] = {}
+    hosts: dict[str, JsonObject] = {}
     for each in imagined or ():
         name, can = spec_of(each)
         if name.lower() in map(str.lower, hosts):
@@ -56,7 +57,7 @@ def forecast(
         hosts[name] = can
     for name in without or ():
         _check_host(f"--without {name}", name)
-    question: dict[str, Any] | None = None
+    question: JsonObject | None = None
     if without or hosts or plan is not None:
         question = {"without": list(without or ()), "imagined": hosts}
     if plan is not None and question is not None:
@@ -69,11 +70,11 @@ def forecast(
     return DONE
 
 
-def spec_of(text: str) -> tuple[str, dict[str, Any]]:
+def spec_of(text: str) -> tuple[str, JsonObject]:
     """Return the name and the capability of an imagined host, given as ``NAME=SPEC``. Raises CannotError with the
     mistake in it."""
     name, equals, spec = text.partition("=")
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     for part in spec.split(",") if equals else ():
         key, colon, value = part.strip().partition(":")
         if key not in _KEYS or not colon or not value or _KEYS[key] in found:

@@ -3,9 +3,8 @@ unconfirmed work."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -14,6 +13,7 @@ from training.fleet.cli.context import CommandContext
 from training.fleet.cli.registration import as_command
 from training.fleet.wire.constants import REFUSED
 from training.printable import one_line, printable, some
+from training.strict_json import Json
 
 Hosts = Annotated[list[str], typer.Argument(metavar="HOST...", help="Host ids.", autocompletion=complete.hosts)]
 
@@ -22,7 +22,7 @@ Hosts = Annotated[list[str], typer.Argument(metavar="HOST...", help="Host ids.",
 def release(context: CommandContext, hosts: Hosts) -> int:
     """Release hosts from quarantine; `cis490-jobs workers` shows which hosts are in quarantine, and why."""
 
-    def line(host: str, answer: Mapping[str, Any]) -> str:
+    def line(host: str, answer: Json) -> str:
         why = one_line(answer["reason"], 300)
         return f"{printable(host)} gets work again; it had been taken out because {why}"
 
@@ -71,7 +71,7 @@ def _decide(context: CommandContext, act: str, hosts: Hosts, every: bool) -> int
     """Accept or refuse hosts' work; exit code 1 also if work that was accepted could not complete its job."""
     left: list[str] = []
 
-    def line(_: str, answer: Mapping[str, Any]) -> str:
+    def line(_: str, answer: Json) -> str:
         left.extend(answer["left"])
         done = f"{act} {printable(answer['host'])}: {some([one_line(job, 60) for job in answer['jobs']])}"
         return "\n".join([done, *(f"  not completed: {one_line(each, 300)}" for each in answer["left"])])
@@ -87,7 +87,7 @@ _WILL = {
 }
 
 
-def _line(_: str, answer: Mapping[str, Any]) -> str:
+def _line(_: str, answer: Json) -> str:
     """Return the line that says what an order (pause, drain, none) does to a host and its jobs, and which command ends
     the order."""
     name, order, jobs = printable(answer["host"]), answer["order"], answer["jobs"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -16,12 +16,11 @@ from training.fleet.client.client import FleetClient, Unavailable, Unreachable
 from training.fleet.wire.constants import DONE, USAGE
 from training.fleet.wire.words import day
 from training.printable import json_text, printable_lines
+from training.strict_json import JsonObject
 
 POLL_S = 2.0  # between two looks
 LATE_LOOKS = 5  # after the attempt's end, for its last lines
 LATE = "its last lines have not arrived"
-
-Json = dict[str, Any]
 
 
 @as_command()
@@ -67,9 +66,9 @@ class LogReader:
     job: str
     attempt: int | None
     after: int = 0  # the number of the next line
-    last: Json = field(default_factory=dict)  # the last answer
+    last: JsonObject = field(default_factory=dict)  # the last answer
 
-    def pages(self) -> Iterator[Json]:
+    def pages(self) -> Iterator[JsonObject]:
         """Yield the receiver's answers with lines that were not read yet, until there are no more."""
         while True:
             page = self.client.log(self.job, attempt=self.attempt, after=self.after)
@@ -80,7 +79,7 @@ class LogReader:
             yield page
 
 
-def _print(context: CommandContext, page: Json) -> None:
+def _print(context: CommandContext, page: JsonObject) -> None:
     if page["gap"]:
         context.complain(page["gap"])
     for line in page["lines"]:

@@ -11,15 +11,16 @@ import os
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 from training.contract import CHECKPOINT_ENDING, bundled, outputs
 from training.files import LocalFs, file_sha256, free_bytes, named
 from training.fleet.client.bundles import Progress
 from training.fleet.client.client import FleetClient
 from training.fleet.wire import bundles, words
+from training.strict_json import Json
 
 ROOM_BYTES = 256 * 1024**2  # that must stay free on this machine's disk
 _WINDOW_MAX = 2**27
@@ -39,7 +40,7 @@ class Unpacked(NamedTuple):
     sha256: str
 
 
-def allowed_names(spec: Mapping[str, Any]) -> frozenset[str]:
+def allowed_names(spec: Json) -> frozenset[str]:
     """Return the names of the files that a bundle of this job may hold."""
     promised = outputs(spec)
     if promised:
@@ -48,13 +49,13 @@ def allowed_names(spec: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(name for name in bundled(model, mode) if bundles.NAME.fullmatch(name))
 
 
-def delivered(detail: Mapping[str, Any]) -> dict[int, str]:
+def delivered(detail: Json) -> dict[int, str]:
     """Map the number of each attempt that delivered a model, including those before requeues, to the model's artifact
     id."""
     return {each["attempt"]: each["artifact_id"] for each in detail["attempts"] if each["artifact_id"]}
 
 
-def granted(detail: Mapping[str, Any], artifact_id: str) -> Mapping[str, Any]:
+def granted(detail: Json, artifact_id: str) -> Json:
     """Return the job as granted to the attempt that delivered this artifact; the present plan's job if no such attempt
     is listed."""
     kept = [
@@ -62,13 +63,13 @@ def granted(detail: Mapping[str, Any], artifact_id: str) -> Mapping[str, Any]:
         for each in detail["attempts"]
         if each["end_reason"] == "completed" and each["artifact_id"] == artifact_id
     ]
-    spec: Mapping[str, Any] = [detail["spec"], *kept][-1]
+    spec: Json = [detail["spec"], *kept][-1]
     return spec
 
 
 def fetch_model(
     client: FleetClient,
-    detail: Mapping[str, Any],
+    detail: Json,
     folder: Path,
     progress: Progress | None,
     *,

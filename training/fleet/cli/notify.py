@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -13,6 +12,7 @@ from training.fleet.cli.registration import AsJson, Url, as_command, group, surr
 from training.fleet.cli.render import table
 from training.fleet.wire.constants import DONE, REFUSED
 from training.printable import duration, one_line, printable
+from training.strict_json import Json
 
 NOTIFY = group("notify", "Show the channels for notices, and try them.")
 NO_CHANNEL = "The plan has no channel: add [notify.NAME] to the manifest, then `cis490-jobs reload`."
@@ -27,7 +27,7 @@ def channels(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = Fal
         context.show(data, _table)
 
 
-def _table(data: Mapping[str, Any]) -> Table | str:
+def _table(data: Json) -> Table | str:
     if not data["channels"]:
         return NO_CHANNEL
     rows = []

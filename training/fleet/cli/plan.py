@@ -6,9 +6,9 @@ data and checks it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,8 +22,8 @@ from training.fleet.cli.why import JobIdentity, render_why, why_data
 from training.fleet.client.client import ClientError, FleetClient, Refused, Unavailable, Unreachable
 from training.fleet.wire.constants import DONE, REFUSED, UNREACHABLE, USAGE
 from training.fleet.wire.dataset_listing import Catalogue, UnknownDataset
-from training.fleet.wire.words import Json
 from training.printable import printable
+from training.strict_json import Json, JsonObject
 
 if TYPE_CHECKING:
     from training.fleet.manifest.types import JobSpec, Manifest
@@ -147,7 +147,7 @@ def read_plan(context: CommandContext, file: Path) -> Manifest | None:
         return None
 
 
-def sent_plan(manifest: Manifest, file: Path) -> dict[str, Any]:
+def sent_plan(manifest: Manifest, file: Path) -> JsonObject:
     """Return a checked plan as the body of a request: jobs without ids, hosts and custom trainers by name, and channels
     only as digests."""
     from training.fleet.manifest.channels import digests
@@ -164,7 +164,7 @@ def sent_plan(manifest: Manifest, file: Path) -> dict[str, Any]:
     }
 
 
-def _without(table: Mapping[str, Any], key: str) -> dict[str, Any]:
+def _without(table: Json, key: str) -> JsonObject:
     return {each: value for each, value in table.items() if each != key and value is not None}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Group, RenderableType
@@ -14,6 +14,7 @@ from training.fleet.cli.render import table
 from training.fleet.wire import results
 from training.fleet.wire.words import day
 from training.printable import counted, one_line, some
+from training.strict_json import JsonObject
 
 HOSTS_SHOWN = 8  # columns
 
@@ -40,7 +41,7 @@ def models(
     context.show(reply, _drawn)
 
 
-def _drawn(reply: dict[str, Any]) -> RenderableType:
+def _drawn(reply: JsonObject) -> RenderableType:
     found, parts = reply["models"], _rotations(reply["rotations"])
     parts.append(Text(one_line(results.ranking(found), 400)))
     if said := results.beliefs(found):
@@ -70,7 +71,7 @@ def _drawn(reply: dict[str, Any]) -> RenderableType:
     return Group(*parts)
 
 
-def _rotations(found: list[dict[str, Any]]) -> list[RenderableType]:
+def _rotations(found: list[JsonObject]) -> list[RenderableType]:
     """Render the rotations: one row each, then AUROC by host, the model to deploy, and jobs that do not count."""
     if not found:
         return []
@@ -93,7 +94,7 @@ def _rotations(found: list[dict[str, Any]]) -> list[RenderableType]:
     return [Text(one_line(results.rotated(found), 600)), made, by_host, *said, Text(results.SPREAD, "dim"), Text()]
 
 
-def _table(found: list[dict[str, Any]]) -> RenderableType:
+def _table(found: list[JsonObject]) -> RenderableType:
     rows = []
     for each in found:
         result, twin = each["result"], each["twin"]

@@ -4,8 +4,8 @@ Pure."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -13,8 +13,8 @@ from rich.text import Text
 from training.contract import identity_of, job_identity
 from training.fleet.cli.render import cell, short_id, table
 from training.fleet.scheduling.edits import changed
-from training.fleet.wire.words import Json
 from training.printable import one_line
+from training.strict_json import Json, JsonObject
 
 _NOT_THERE = "—"
 
@@ -27,17 +27,17 @@ class JobIdentity(NamedTuple):
     spec: Json
 
     @property
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> JsonObject:
         """The fields from which the job's id is computed, with those of `hyper` one by one."""
         found = identity_of(self.spec)
         hyper = found.pop("hyper", None) or {}
         return {**found, **{f"hyper.{key}": hyper[key] for key in sorted(hyper)}}
 
 
-def why_data(jobs: Sequence[JobIdentity]) -> dict[str, Any]:
+def why_data(jobs: Sequence[JobIdentity]) -> JsonObject:
     """Return the answer for ``--json``: each job's fields; of two jobs also which fields differ, in the id (`differ`)
     and outside the id (`beside`)."""
-    data: dict[str, Any] = {"jobs": [{"name": job.name, "job_id": job.job_id, "fields": job.fields} for job in jobs]}
+    data: JsonObject = {"jobs": [{"name": job.name, "job_id": job.job_id, "fields": job.fields} for job in jobs]}
     if len(jobs) == 2:
         one, other = jobs
         data["differ"] = differing(one.fields, other.fields)
@@ -45,7 +45,7 @@ def why_data(jobs: Sequence[JobIdentity]) -> dict[str, Any]:
     return data
 
 
-def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+def differing(one: Json, other: Json) -> list[str]:
     """Return the names of the fields whose values differ when written as JSON."""
     return [key for key in {**one, **other} if _shown(one, key) != _shown(other, key)]
 
@@ -77,5 +77,5 @@ def render_why(jobs: Sequence[JobIdentity]) -> RenderableType:
     return Group(table("FIELD", one_line(one.name, 140), one_line(other.name, 140), rows=both), *also)
 
 
-def _shown(fields: Mapping[str, Any], key: str) -> str:
+def _shown(fields: Json, key: str) -> str:
     return json.dumps(fields[key], ensure_ascii=False) if key in fields and fields[key] is not None else _NOT_THERE

@@ -77,7 +77,7 @@ from training.fleet.wire.attempts import (
     StatusReply,
 )
 from training.fleet.wire.constants import HEADER_CLAIM_ID, HEADER_HOST_ID, HEADER_OPERATOR_TOKEN, HEADER_SHA256
-from training.fleet.wire.message import JsonObject
+from training.strict_json import Json, JsonObject
 
 __all__ = [
     "Answered",
@@ -132,7 +132,7 @@ class _Claims:
         with self._lock:
             self._held.pop(job_id, None)
 
-    def beat(self, held: _Held, lines: Sequence[str], members: Mapping[str, Any]) -> HeartbeatRequest:
+    def beat(self, held: _Held, lines: Sequence[str], members: Json) -> HeartbeatRequest:
         """Make the next heartbeat of a claim: with the next number, and its output lines numbered from the first line
         that the receiver lacks."""
         with self._lock:
@@ -210,13 +210,13 @@ class FleetClient:
 
     # -- workers ------------------------------------------------------------------------------------------------
 
-    def claim(self, capability: Mapping[str, Any], **members: Any) -> Grant | None:
+    def claim(self, capability: Json, **members: Any) -> Grant | None:
         """Ask for a job; return its grant, or None if there is none now. The arguments are those of :meth:`ask`, whose
         answer also has the reason."""
         answer = self.ask(capability, **members)
         return answer if isinstance(answer, Grant) else None
 
-    def ask(self, capability: Mapping[str, Any], *, tries: int | None = None, **members: Any) -> ClaimReply:
+    def ask(self, capability: Json, *, tries: int | None = None, **members: Any) -> ClaimReply:
         """Ask for a job (``ClaimRequest``). The answer is a :class:`Grant` if there is a job, else a ``ClaimReply``
         with the reason.
 
@@ -297,7 +297,7 @@ class FleetClient:
         only if the receiver lacks them."""
         return deliver(self._caller, job_id, DeliverRequest(host_id=self.host_id or "", **members), Path(path))
 
-    def watch(self, told: Mapping[str, Any]) -> JsonObject:
+    def watch(self, told: Json) -> JsonObject:
         """Report that this host is watched, with an incident if ``told`` has one; ``told`` is a ``WatchRequest``
         without the host."""
         return self.call("watch", body={"host_id": self.host_id, **told})
@@ -349,12 +349,12 @@ class FleetClient:
         number, do it."""
         return self.call("act_on_jobs", what=what, jobs=jobs, **wanted)
 
-    def plan(self, given: Mapping[str, Any] | None = None) -> JsonObject:
+    def plan(self, given: Json | None = None) -> JsonObject:
         """Return what a reload of the receiver's manifest would change (``PlanReply``), or a reload of the plan
         ``given`` (a ``PlanRequest``)."""
         return self.call("plan") if given is None else self.call("plan_of", body=given)
 
-    def forecast(self, question: Mapping[str, Any] | None = None) -> JsonObject:
+    def forecast(self, question: Json | None = None) -> JsonObject:
         """Ask which host will train which job when (``ForecastReply``). ``question``, a ``ForecastRequest``, may
         suppose other hosts or another plan."""
         return self.call("forecast") if question is None else self.call("forecast_of", body=question)

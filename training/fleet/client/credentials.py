@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import ssl
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ import msgspec
 from training.files import write_private
 from training.fleet.client.client import FleetClient
 from training.fleet.wire.identity import Role
+from training.strict_json import Json
 
 _CLOCK_BACK_S = 3600.0  # smaller corrections of the clock mean nothing
 
@@ -99,9 +99,7 @@ class Credentials:
         """Read the certificate of the receiver's authority (PEM). Raises OSError."""
         return (self.folder / "ca.pem").read_text("ascii", "replace")
 
-    def store(
-        self, answer: Mapping[str, Any], key: bytes, receiver_url: str, now: float, authority: str | None = None
-    ) -> None:
+    def store(self, answer: Json, key: bytes, receiver_url: str, now: float, authority: str | None = None) -> None:
         """Write key, certificate and identity after a join or a renewal. A join also writes ``authority``, which the
         caller has verified; a renewal passes None."""
         identity = Identity(Role(answer["role"]), answer["name"], receiver_url, now, answer["valid_s"])

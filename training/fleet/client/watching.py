@@ -12,10 +12,10 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from training import strict_json
 from training.clock import Clock, SystemClock
@@ -26,6 +26,7 @@ from training.fleet.wire.constants import DONE, HOST_ID_PATTERN, REFUSED, UNREAC
 from training.fleet.wire.identity import Role, enrolling
 from training.printable import one_line
 from training.streams import replace_unprintable
+from training.strict_json import Json, JsonObject
 
 PROGRAM = "training.fleet.client.watching"
 BAD_DOCUMENT = 65
@@ -44,7 +45,7 @@ def connect(url: str, host: str, credentials: Credentials | None) -> FleetClient
     return FleetClient(url, host_id=host, tls=tls, tries=1, timeout_s=TIMEOUT_S, answer_s=ANSWER_S)
 
 
-def request_of(document: Mapping[str, Any]) -> dict[str, Any]:
+def request_of(document: Json) -> JsonObject:
     """Convert a hook's document to a ``WatchRequest`` without the host. Raises ValueError if the document is not about
     a watch."""
     event = document.get("event")
@@ -80,7 +81,7 @@ def credentials_of(url: str, host: str, folder: Path) -> Credentials | None:
     return credentials
 
 
-def tell(client: FleetClient, credentials: Credentials | None, document: Mapping[str, Any], clock: Clock) -> None:
+def tell(client: FleetClient, credentials: Credentials | None, document: Json, clock: Clock) -> None:
     """Send a hook's document to the receiver as a report, then renew the certificate if due. A failed renewal is
     ignored: the next report tries again."""
     client.watch(request_of(document))

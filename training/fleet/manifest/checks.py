@@ -36,6 +36,7 @@ from training.fleet.wire import bundles
 from training.fleet.wire.dataset_listing import Catalogue, UnknownDataset, is_reference
 from training.frozen import frozen
 from training.printable import printable
+from training.strict_json import Json, JsonObject
 
 _DIGITS = re.compile(r"[0-9a-f]{6,64}")  # a job's id, or enough of one to name it
 _HYPER_KEY = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -43,7 +44,7 @@ _rotation = one_of(["hosts"], "rotation")
 _FREE = frozenset({"seed", "hyper"})  # on which, beside its id, nothing else of a job depends
 
 
-Defaults = Mapping[str, Any]  # the checked values of [defaults]
+Defaults = Json  # the checked values of [defaults]
 
 
 @frozen
@@ -110,7 +111,7 @@ def _check_outputs(table: TomlTable, model: str, names: Sequence[str]) -> None:
         filled.add(full)
 
 
-def check_defaults(root: TomlTable, dataset: Kind[str]) -> dict[str, Any]:
+def check_defaults(root: TomlTable, dataset: Kind[str]) -> JsonObject:
     """Check ``[defaults]`` and return its values. A missing split recipe becomes ``sample``, a wrong one an empty
     text."""
     table = root.table("defaults")
@@ -151,7 +152,7 @@ def check_notify(root: TomlTable) -> tuple[NotifyChannel, ...]:
         table.judge(kinds.host_name, name, "rename it")
         kind = table.take("kind", one_of([kind.value for kind in ChannelKind], "kind of channel"), "", required=True)
         on: tuple[str, ...] = table.take("on", _NOTICES, tuple(NoticeKind))
-        named: dict[str, Any] = {}
+        named: JsonObject = {}
         if kind in (ChannelKind.WEBHOOK, ChannelKind.NTFY):
             named["url"] = _secret(table, "url", required=True)
         if kind == ChannelKind.NTFY:
@@ -167,7 +168,7 @@ def check_notify(root: TomlTable) -> tuple[NotifyChannel, ...]:
     return tuple(found)
 
 
-def _mail_server(table: TomlTable) -> dict[str, Any]:
+def _mail_server(table: TomlTable) -> JsonObject:
     security = table.take("security", one_of([each.value for each in Security], "security"), Security.STARTTLS.value)
     user, password = table.take("user", text(256), ""), _secret(table, "password")
     if bool(user) != (password is not None):
@@ -217,7 +218,7 @@ _days = real(0.0, DAYS_MAX)
 def check_retention(root: TomlTable) -> Rules:
     """Check ``[retention]`` and return the rules of what the receiver keeps, and how long."""
     table = root.table("retention")
-    ages: dict[str, Any] = {each.name: table.take(each.name, _days, each.default) for each in fields(Rules)[1:]}
+    ages: JsonObject = {each.name: table.take(each.name, _days, each.default) for each in fields(Rules)[1:]}
     checked = Rules(best=table.take("keep", _keep, None), **ages)
     table.finish("[retention]")
     return checked
@@ -356,7 +357,7 @@ def _rotated(entry: TomlTable, defaults: Defaults) -> Sequence[str]:
     return sorted(hosts) if len(entry.problems) == before else ()
 
 
-def _split(table: TomlTable, keys: Mapping[str, Any], defaults: Defaults) -> dict[str, Any]:
+def _split(table: TomlTable, keys: Json, defaults: Defaults) -> JsonObject:
     """Check the job's training and test hosts together and return them, sorted; ``{}`` if the recipe or one of the two
     is wrong. Hosts that the job itself names are a mistake if its split recipe ignores them."""
     recipe, tested = keys["split_recipe"], keys["test_hosts"]
@@ -394,7 +395,7 @@ def _report_no_train_hosts(table: TomlTable, recipe: str) -> None:
 def _hyper(table: TomlTable, model: str, trainers: Trainers) -> dict[str, HyperValue]:
     """Check the job's hyperparameters and return the correct ones in their flags' types; none if the model itself is
     unknown."""
-    values: dict[str, Any] = table.take("hyper", kinds.table, {})
+    values: JsonObject = table.take("hyper", kinds.table, {})
     checked: dict[str, HyperValue] = {}
     if model not in trainers.flags:
         return checked

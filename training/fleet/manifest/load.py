@@ -15,7 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from training.fleet.capability.describe import (
     PROGRAMS,
@@ -34,6 +33,7 @@ from training.fleet.wire.dataset_listing import ID as DATASET_ID
 from training.fleet.wire.dataset_listing import Catalogue
 from training.printable import counted, say
 from training.streams import replace_unprintable
+from training.strict_json import Json, JsonObject
 
 MISTAKES_MAX = 1000  # mistakes reported: a file that is no manifest has many, and the answer must fit into a message
 _SAYS_NOTHING = "says nothing, as a file that an editor or a sync has not finished writing"
@@ -93,9 +93,7 @@ def parse_manifest(source: str, *, path: Path, describer: Describer, datasets: C
     return plan
 
 
-def check_values(
-    values: Mapping[str, Any], *, path: Path, describer: Describer, datasets: Catalogue | None = None
-) -> Manifest:
+def check_values(values: Json, *, path: Path, describer: Describer, datasets: Catalogue | None = None) -> Manifest:
     """Check a plan that was read on another machine; raises :class:`ManifestError` with every mistake, without lines.
 
     Only built-in trainers are asked for their flags, so the hyperparameters of custom trainers are checked only in
@@ -228,7 +226,7 @@ def _is_known(job: JobSpec) -> bool:
     return job.dataset is None or DATASET_ID.fullmatch(job.dataset) is not None
 
 
-def _offline(plan: Manifest) -> dict[str, Any]:
+def _offline(plan: Manifest) -> JsonObject:
     """Return the plan as JSON values, with None for the ids of jobs that only the receiver can compute."""
     whole = plan.to_dict()
     for job, spec in zip(plan.jobs, whole["jobs"], strict=True):

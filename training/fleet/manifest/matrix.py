@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from training.fleet.capability.describe import shown
 from training.fleet.manifest.reader import KeyPath, TomlTable, UnplacedMistake, WrongValueError, nearest
 from training.printable import printable
+from training.strict_json import Json, JsonObject
 
 JOBS_MAX = 1_000  # of one matrix …
 PLAN_JOBS_MAX = 100_000  # … and of all in a plan
@@ -39,7 +40,7 @@ class Axis(NamedTuple):
     def short(self) -> str:
         return self.label or str(self.in_job[-1])
 
-    def put(self, values: dict[str, Any], index: int) -> None:
+    def put(self, values: JsonObject, index: int) -> None:
         """Set this key in a job's table ``values`` to the value number ``index``."""
         key, *below = map(str, self.in_job)
         inside = values.get(key, {}) if below else None
@@ -63,7 +64,7 @@ class Axis(NamedTuple):
 class Rotation(Axis):
     """The axis of a rotation: each host in ``train_hosts`` is tested once by a model that is trained on the others."""
 
-    def put(self, values: dict[str, Any], index: int) -> None:
+    def put(self, values: JsonObject, index: int) -> None:
         values["train_hosts"] = [host for host in self.values if host != self.values[index]]
         values["test_hosts"] = [self.values[index]]
         values.pop(ROTATE, None)
@@ -160,7 +161,7 @@ def _labels(axes: Sequence[Axis]) -> list[str]:
 def _axes(entry: TomlTable) -> list[Axis]:
     """Read the matrix and return its axes; report every mistake, and leave out the keys with wrong lists of values."""
     before = len(entry.problems)
-    matrix: dict[str, Any] = entry.take("matrix", _table, {})
+    matrix: JsonObject = entry.take("matrix", _table, {})
     found: dict[str, Axis] = {}
     for key, at, values in _entries(matrix):
         in_job: KeyPath = (_HYPER, key.partition(".")[2]) if key.startswith(f"{_HYPER}.") else (key,)
@@ -182,7 +183,7 @@ def _axes(entry: TomlTable) -> list[Axis]:
     return list(found.values())
 
 
-def _entries(matrix: Mapping[str, Any]) -> list[tuple[str, KeyPath, Any]]:
+def _entries(matrix: Json) -> list[tuple[str, KeyPath, Any]]:
     """Return the matrix as (key, place, values); ``"hyper.lr" = […]`` and ``hyper.lr = […]`` give the same key."""
     found: list[tuple[str, KeyPath, Any]] = []
     for key, value in matrix.items():
@@ -212,7 +213,7 @@ def _listed(entry: TomlTable, at: KeyPath, values: Any) -> bool:
     return len(entry.problems) == before
 
 
-def _table(value: Any) -> dict[str, Any]:
+def _table(value: Any) -> JsonObject:
     if isinstance(value, dict):
         return value
     raise WrongValueError(f"must be a table, not {shown(value)}", "write matrix = { seed = [0, 1, 2] }")

@@ -25,6 +25,7 @@ from training.fleet.scheduling.orders import IDLE_S, PAUSE_MAX_S
 from training.fleet.scheduling.policy import Scheduling
 from training.fleet.scheduling.retention import Rules
 from training.frozen import frozen, frozen_kw
+from training.strict_json import Json, JsonObject
 
 SCHEMA_VERSION = 1
 
@@ -64,7 +65,7 @@ class HostSpec:
     mac: str | None = _key(kinds.mac)  # by which it can be woken
     env: Mapping[str, str] = _key(kinds.variables)  # for every trainer there; None: none
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return what the manifest declares for the host; keys that have their defaults are left out."""
         return _plain(self, without=defaults_of(HostSpec))
 
@@ -80,7 +81,7 @@ class TrainerSpec:
     describe: tuple[str, ...] = _key(list_of(text(4096), most=100), ())  # prints its flags; empty: hyper is unchecked
     env: Mapping[str, str] = _key(kinds.variables)  # wherever it runs; None: none
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         return _plain(self)
 
 
@@ -101,7 +102,7 @@ class JobSpec(Constraints):
     max_run_s: float | None = _key(kinds.seconds)  # None: no limit
     max_silence_s: float | None = _key(kinds.seconds)  # 0: for ever; None: each worker's flag
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return the job as the dict that the queue stores and the wire carries; keys that are None are left out, and
         empty ``test_hosts``."""
         return {"name": self.name, "job_id": self.job_id} | _plain(self, without={"test_hosts": []})
@@ -131,9 +132,9 @@ def read(
     table: TomlTable,
     of: type,
     given: Mapping[str, Kind[Any]] = MappingProxyType({}),
-    defaults: Mapping[str, Any] = MappingProxyType({}),
+    defaults: Json = MappingProxyType({}),
     only: Collection[str] = (),
-) -> dict[str, Any]:
+) -> JsonObject:
     """Check the keys that the class ``of`` declares with a check, or only those named in ``only``; return each key's
     value, or its default if absent or wrong.
 
@@ -168,16 +169,16 @@ class Manifest:
     scheduling: Scheduling
     bound_by: Mapping[str, str]  # model → what bounds it, as its trainer declares
 
-    def job_dict(self, job: JobSpec) -> dict[str, Any]:
+    def job_dict(self, job: JobSpec) -> JsonObject:
         """Return a job as the queue stores it, with its trainer if that is a custom trainer of the plan."""
         own = self.trainers.get(job.model)
         return job.to_dict() | ({} if own is None else {"trainer": own.to_dict()})
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         return {"name": self.name, "jobs": [job.to_dict() for job in self.jobs]}
 
 
-def retention_table(rules: Rules) -> dict[str, Any]:
+def retention_table(rules: Rules) -> JsonObject:
     """Return the retention rules as the manifest's table ``[retention]``; things that are kept without limit are left
     out."""
     ages = {key: age for key, age in _plain(rules).items() if key != "best"}
@@ -199,7 +200,7 @@ class Mistake:
         sentence = f"{self.message}; {self.suggestion}" if self.suggestion else self.message
         return ": ".join(part for part in (place, self.key, sentence) if part)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         return asdict(self)
 
 
@@ -212,12 +213,12 @@ class ManifestError(Exception):
 
 
 @cache
-def defaults_of(declared: type) -> dict[str, Any]:
+def defaults_of(declared: type) -> JsonObject:
     """Return the default of every field of this type, as JSON values."""
     return {each.name: _as_json(each.default) for each in fields(declared)}
 
 
-def _plain(record: Any, without: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+def _plain(record: Any, without: Json = MappingProxyType({})) -> JsonObject:
     """Return a record's fields as JSON values, except those that are None or equal to their value in ``without``."""
     plain = {name: _as_json(getattr(record, name)) for name in record.__dataclass_fields__}
     return {

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from msgspec import structs
 
@@ -16,12 +15,11 @@ from training.fleet.service.views import Views
 from training.fleet.wire import results, words
 from training.fleet.wire.constants import ProblemType, Refusal
 from training.printable import counted, one_line
+from training.strict_json import Json, JsonObject
 
 JOBS_MAX = 4
 HOSTS_MAX = 40
 _LABELS = frozenset({"name", "job_id"})  # differ always, and make no difference
-
-Json = Mapping[str, Any]
 
 
 def page(asked: PageRequest, frame: Frame) -> str:
@@ -45,7 +43,7 @@ def page(asked: PageRequest, frame: Frame) -> str:
     )
 
 
-def _rotations(views: Views, ids: Sequence[str]) -> dict[str, Any]:
+def _rotations(views: Views, ids: Sequence[str]) -> JsonObject:
     """Return the rotations to which the jobs belong, in the jobs' order, and their hosts. A complete rotation has its
     gap to the first one judged on the same tests."""
     known = views.models.models(limit=1).rotations
@@ -56,7 +54,7 @@ def _rotations(views: Views, ids: Sequence[str]) -> dict[str, Any]:
     return {"rotations": found, "rotated_hosts": results.rotated_hosts(found, HOSTS_MAX)}
 
 
-def _results(views: Views, details: Sequence[Json]) -> dict[str, Any]:
+def _results(views: Views, details: Sequence[Json]) -> JsonObject:
     """Return the jobs' reports side by side: figures, gaps to the first job's AUROC, figures by host, and ROC curves in
     one chart."""
     found = [

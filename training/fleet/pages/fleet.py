@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from training.fleet.pages.page_request import PageRequest
 from training.fleet.pages.rendering import Frame, job_path, path_part, render, when
@@ -12,13 +12,12 @@ from training.fleet.service.job_views import JobFilter, ListPlace, Waiting
 from training.fleet.wire import words
 from training.fleet.wire.views import HealthReply
 from training.printable import counted, duration, one_line
+from training.strict_json import Json, JsonObject
 
 MOVES_MAX = 2000  # in the picture of the last day
 FAILED_SHOWN = 3
 HOSTS_SHOWN = 100
 INCIDENTS_SHOWN = 5  # hosts
-
-Json = dict[str, Any]
 
 
 class Attention(NamedTuple):
@@ -43,7 +42,7 @@ def page(asked: PageRequest, frame: Frame) -> str:
     waiting, held = views.waiting(), views.held()
     counts = views.counts()
     granted = [(str(job["host"]), job["name"], job["claimed_at"] or frame.now) for job in live]
-    failed: list[Json] = []
+    failed: list[JsonObject] = []
     if counts["failed"]:
         found, _ = views.found(JobFilter(status="failed"), "newest", ListPlace(), FAILED_SHOWN)
         failed = [each.to_dict() for each in found]
@@ -75,7 +74,7 @@ def page(asked: PageRequest, frame: Frame) -> str:
 
 def sentence(
     counts: Mapping[str, int],
-    live: Sequence[Mapping[str, Any]],
+    live: Sequence[Json],
     waiting: Sequence[Waiting],
     held: int = 0,
     to_come: UpcomingTime | None = None,
@@ -110,7 +109,7 @@ def _done_at(to_come: UpcomingTime | None) -> str:
     return f" {'All that can be is done' if to_come.partly else 'Done'} about {done} (80 %: {low} to {high})."
 
 
-def _done_in(counts: Mapping[str, int], live: Sequence[Mapping[str, Any]]) -> str:
+def _done_in(counts: Mapping[str, int], live: Sequence[Json]) -> str:
     """Say in how long all jobs are done; empty if a job waits, or a trainer does not report its remaining time."""
     left = [words.left_s(job) for job in live]
     known = [each for each in left if each is not None]
@@ -129,7 +128,11 @@ def _stuck(pending: int, waiting: Sequence[Waiting], held: int) -> str:
 
 
 def notices(
-    health: HealthReply, hosts: Sequence[Json], counts: Mapping[str, int], failed: Sequence[Json], live: Sequence[Json]
+    health: HealthReply,
+    hosts: Sequence[JsonObject],
+    counts: Mapping[str, int],
+    failed: Sequence[JsonObject],
+    live: Sequence[JsonObject],
 ) -> Iterator[Attention]:
     """Yield a notice for each matter that needs the operator, the worst first."""
     if health.detail:
@@ -191,7 +194,7 @@ def of_watched(said: Mapping[str, str], what: str) -> Iterator[Attention]:
         yield Attention(f"{len(said) - INCIDENTS_SHOWN} further hosts have {what}", "/incidents")
 
 
-def _host(host: Json, live: Sequence[Mapping[str, Any]], today: Day, to_come: UpcomingTime | None) -> Json:
+def _host(host: JsonObject, live: Sequence[Json], today: Day, to_come: UpcomingTime | None) -> JsonObject:
     """Return a host's view for the template, with its running jobs, past and expected attempts, declined job and
     hardware."""
     name = host["hostname"]
@@ -212,7 +215,7 @@ def _declined(name: str, to_come: UpcomingTime | None) -> str | None:
     return one_line(words.declined(to_come.declined[name].to_dict(), to_come.begin, when), 400)
 
 
-def _can(capability: Mapping[str, Any]) -> str:
+def _can(capability: Json) -> str:
     """Describe a host's hardware in a few words."""
     cores = words.number(capability.get("cpu_cores"))
     ram = words.number(capability.get("ram_total_gib"))

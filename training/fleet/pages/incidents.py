@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from training.fleet.pages.page_request import PageRequest
 from training.fleet.pages.rendering import Frame, local, page_address, render
 from training.fleet.service.guards import incidents_for
 from training.fleet.wire import words
 from training.printable import counted, one_line
+from training.strict_json import Json
 
 SPANS_SHOWN = 3
 HOST_CHARS = 128
@@ -18,8 +18,6 @@ ENDS = {
     "reference": "over: the host has a new reference",
     "later": "over: another change was reported",
 }
-
-Json = Mapping[str, Any]
 
 
 def page(asked: PageRequest, frame: Frame) -> str:

@@ -13,11 +13,10 @@ from training.fleet.service.views import Views
 from training.fleet.wire import words
 from training.fleet.wire.constants import ProblemType, Refusal
 from training.printable import one_line
+from training.strict_json import Json, JsonObject
 
 LINES_SHOWN = 20  # of the log's end
 EVENTS_SHOWN = 50
-
-Json = Mapping[str, Any]
 
 
 def page(asked: PageRequest, frame: Frame) -> str:
@@ -49,7 +48,7 @@ def page(asked: PageRequest, frame: Frame) -> str:
     )
 
 
-def _result(views: Views, detail: Json) -> dict[str, Any]:
+def _result(views: Views, detail: Json) -> JsonObject:
     """Return a completed job's report and its ROC chart for the template, or in ``no_report`` why it has none."""
     job, attempts = detail["job"], detail["attempts"]
     if job["status"] != "completed":

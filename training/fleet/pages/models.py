@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
 from urllib.parse import urlencode
 
 from training.fleet.pages.page_request import PageRequest
@@ -13,7 +11,6 @@ from training.fleet.wire import results
 
 ROWS_MAX = 50
 HOSTS_MAX = 12  # columns of rotations
-Json = Mapping[str, Any]
 
 
 def page(asked: PageRequest, frame: Frame) -> str:

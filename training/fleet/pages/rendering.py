@@ -7,7 +7,6 @@ opened.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -22,6 +21,7 @@ from training.fleet.scheduling.job import JobStatus
 from training.fleet.wire import results, words
 from training.fleet.wire.routes import PAGES
 from training.printable import counted, one_line, printable
+from training.strict_json import Json
 
 
 class Frame(NamedTuple):
@@ -97,7 +97,7 @@ def path_part(text: object) -> str:
     return quote(str(text), safe="")
 
 
-def job_path(job: Mapping[str, Any]) -> str:
+def job_path(job: Json) -> str:
     """Return the address of a job's page: by its name while the job is in the plan, else by its id, because another job
     may have the name then.
 
@@ -144,7 +144,7 @@ def when(at: float, now: float) -> str:
     return f"{there:%H:%M}" if there.date() == local(now).date() else f"{there:%a %d %b %H:%M}"
 
 
-def state_element(job: Mapping[str, Any]) -> Markup:
+def state_element(job: Json) -> Markup:
     """Return a ``<span>`` element that shows a job's state by glyph, word and colour, with its remarks (held, not in
     the plan)."""
     status = str(job.get("status"))

@@ -6,10 +6,8 @@ Only the plan's [retention] deletes anything here; output moves on to files (que
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from enum import IntEnum
-from typing import Any
 
 from training.certain import certain
 from training.clock import Clock
@@ -18,6 +16,7 @@ from training.fleet.database.writer import Database
 from training.fleet.queue.rows import attempt_of
 from training.fleet.scheduling.job import Attempt, EndReason, Job, Trained
 from training.frozen import frozen
+from training.strict_json import Json
 
 GAP = "[… {} lines of output are missing: the worker could not keep them until they were asked for …]"
 _OF_A_GRANT = ["job_id", "attempt", "claim_id", "generation", "host", "instance_id", "session_id", "slot", "request_id"]
@@ -135,7 +134,7 @@ class Attempts:
             twin = digest({**identity_of(job.spec), "mode": None})[:16]  # equal but for the mode
             self._db.run("keep_result", job_id=job.job_id, attempt=attempt, twin=twin, **asdict(kept))
 
-    def note_progress(self, attempt: Attempt, seq: int, progress: Mapping[str, Any] | None) -> None:
+    def note_progress(self, attempt: Attempt, seq: int, progress: Json | None) -> None:
         """Store an attempt's training time by its heartbeats; store its progress only if ``seq`` is above the last
         heartbeat's. The attempt may have ended."""
         said = {"seq": seq, "progress": as_json(progress), "heard_s": attempt.heard_s, "held_s": attempt.held_s}
@@ -175,6 +174,6 @@ class Attempts:
         return after
 
 
-def as_json(value: Mapping[str, Any] | None) -> str | None:
+def as_json(value: Json | None) -> str | None:
     """Encode an optional record as the JSON text that the database stores."""
     return None if value is None else json.dumps(dict(value))

@@ -9,8 +9,7 @@ reading all jobs.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from training.certain import certain
 from training.fleet.database.writer import Row
@@ -26,6 +25,7 @@ from training.fleet.scheduling.resources import Booking
 from training.fleet.scheduling.schedule import Decline, Take
 from training.fleet.scheduling.threads import threads_for
 from training.printable import clock_time, left_to
+from training.strict_json import Json
 
 BEING_MADE = "the schedule of jobs and hosts is being computed; ask again in a moment"
 RETRY_S = 1.0  # at least, between two asks without news
@@ -261,10 +261,10 @@ class _Asking(QueuePart):
 
 def eligible(
     *,
-    spec: Mapping[str, Any],
+    spec: Json,
     hostname: str,
-    capability: Mapping[str, Any],
-    host_spec: Mapping[str, Any] | None = None,
+    capability: Json,
+    host_spec: Json | None = None,
     prefer_cuda_grace_s: float = 300.0,
     job_age_s: float = 0.0,
 ) -> tuple[bool, str]:

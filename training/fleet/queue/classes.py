@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from training.certain import certain
 from training.fleet.database.writer import Database
 from training.fleet.scheduling.job import Needs
 from training.fleet.scheduling.workload import work_facts
+from training.strict_json import Json
 
 CLASSES_MOST = 400  # that wait; beyond, jobs that differ in hyperparameters alone share one
 _KNOWN_MOST = 10_000  # that are remembered
@@ -20,7 +20,7 @@ class JobClass(NamedTuple):
 
     class_id: int
     needs: Needs
-    work: Mapping[str, Any]  # what bears on their duration, as a job dict has it
+    work: Json  # what bears on their duration, as a job dict has it
 
 
 class RequirementClasses:
@@ -31,7 +31,7 @@ class RequirementClasses:
         self._known: dict[int, JobClass] = {}
         self._waiting: int | None = None  # classes that wait; None: to be counted
 
-    def of(self, needs: Needs, spec: Mapping[str, Any]) -> int:
+    def of(self, needs: Needs, spec: Json) -> int:
         """Return the number of a job's class; add the class if there is none yet. While ``CLASSES_MOST`` classes have
         pending jobs, a job without a class gets one that ignores hyperparameters."""
         text = needs.canonical(work_facts(spec))
@@ -89,7 +89,7 @@ class Drafts:
         self._classes = classes
         self._made: dict[str, JobClass] = {}
 
-    def of(self, needs: Needs, spec: Mapping[str, Any]) -> JobClass:
+    def of(self, needs: Needs, spec: Json) -> JobClass:
         """Return the class of a supposed job, from the queue if it has such a class."""
         coarse = len(self._made) >= CLASSES_MOST
         text = needs.canonical(work_facts(spec, coarse=coarse))

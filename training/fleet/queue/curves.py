@@ -7,11 +7,11 @@ highest figures of each group of epochs. Samples are taken ever less often.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from training.fleet.database.writer import Database, Row
 from training.fleet.scheduling.job import Attempt
+from training.strict_json import Json
 
 POINTS_KEPT = 20_000  # epochs of one attempt; beyond these, half of them
 SAMPLES_APART_S = 1.0  # two samples of an attempt at least …
@@ -26,7 +26,7 @@ class Curves:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    def add(self, attempt: Attempt, points: Iterable[tuple[int, Mapping[str, Any]]]) -> None:
+    def add(self, attempt: Attempt, points: Iterable[tuple[int, Json]]) -> None:
         """Store the points of these output lines, as pairs of line number and point; figures of an epoch that was
         reported before are replaced.
 
@@ -34,12 +34,12 @@ class Curves:
         """
         self._keep("add_point", attempt, [{"line": line, **point} for line, point in points])
 
-    def hear(self, attempt: Attempt, point: Mapping[str, Any]) -> None:
+    def hear(self, attempt: Attempt, point: Json) -> None:
         """Store a point that a heartbeat reports before its output line arrives; a point from a line is not
         replaced."""
         self._keep("hear_point", attempt, [point])
 
-    def add_sample(self, attempt: Attempt, seq: int, seconds: float, used: Mapping[str, Any]) -> None:
+    def add_sample(self, attempt: Attempt, seq: int, seconds: float, used: Json) -> None:
         """Store what the attempt used of its host ``seconds`` after its grant, unless the last sample is too recent.
         Repeating a heartbeat changes nothing."""
         apart_s = max(SAMPLES_APART_S, SAMPLES_APART_SHARE * seconds)
@@ -58,7 +58,7 @@ class Curves:
         buckets = max(1, (most - 2) // _A_SAMPLE_BUCKET)
         return self._db.all("samples", job_id=job_id, attempt=attempt, most=most, buckets=buckets)
 
-    def _keep(self, statement: str, attempt: Attempt, points: list[Mapping[str, Any]]) -> None:
+    def _keep(self, statement: str, attempt: Attempt, points: list[Json]) -> None:
         if not points:
             return
         key = attempt.key

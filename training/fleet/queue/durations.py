@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from training.fleet.database.writer import Database, Row
 from training.fleet.queue.rows import booked_of
@@ -15,6 +14,7 @@ from training.fleet.scheduling.durations import Speeds
 from training.fleet.scheduling.resources import NOT_KNOWN, Peak
 from training.fleet.scheduling.threads import speedup
 from training.fleet.scheduling.workload import Workload
+from training.strict_json import Json
 
 LEARNED_FROM = 2_000  # attempts, the newest; up to twice as many in a process that runs long
 _KIB_PER_GIB = 1024**2
@@ -32,9 +32,9 @@ class OfKind:
     vram_gib: float | None = None  # the same of a GPU's memory
 
     @property
-    def spec(self) -> Mapping[str, Any]:
+    def spec(self) -> Json:
         """Return the job dict of the newest attempt, without name, id and seed."""
-        spec: Mapping[str, Any] = json.loads(self.job)
+        spec: Json = json.loads(self.job)
         return spec
 
 
@@ -77,7 +77,7 @@ class Learned:
         known = self._kinds.get(kind)
         return NOT_KNOWN if known is None else Peak(known.ram_gib, known.vram_gib)
 
-    def workload(self, spec: Mapping[str, Any]) -> Workload:
+    def workload(self, spec: Json) -> Workload:
         """Return the facts in a job dict that determine how long the job takes."""
         dataset = spec.get("dataset")
         return Workload.of(spec, self._data_bytes(dataset) if isinstance(dataset, str) and dataset else None)

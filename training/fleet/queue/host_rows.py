@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from training.fleet.queue.attempts import as_json
 from training.fleet.queue.grants import Claimant
 from training.fleet.queue.state import QueuePart, QueueState
 from training.fleet.queue.unavailable import Quarantines
 from training.fleet.scheduling.booking import UNTRIED_MOST
+from training.strict_json import Json, JsonObject
 
 
 class HostRows(QueuePart):
@@ -20,7 +20,7 @@ class HostRows(QueuePart):
         super().__init__(queue)
         self._quarantines = quarantines
 
-    def all(self) -> list[dict[str, Any]]:
+    def all(self) -> list[JsonObject]:
         """Return the facts about every host that ever asked for work, whether or not it got any."""
         return [
             {
@@ -39,10 +39,10 @@ class HostRows(QueuePart):
     def note(
         self,
         hostname: str,
-        capability: Mapping[str, Any],
+        capability: Json,
         claimant: Claimant,
         trainer_digests: Mapping[str, str] | None = None,
-        set_aside: Sequence[Mapping[str, Any]] = (),
+        set_aside: Sequence[Json] = (),
     ) -> None:
         self._db.run(
             "note_host",

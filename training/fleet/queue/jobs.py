@@ -9,7 +9,7 @@ name would shadow the standard library's ``queue``.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from training.fleet.queue.state import QueueState
 from training.fleet.queue.unavailable import Orders, Quarantines
 from training.fleet.scheduling.job import LIVE, EndReason, Host, Job, JobStatus
 from training.fleet.scheduling.policy import NOBODY_ELSE, Policy
+from training.strict_json import Json
 
 _UNBOUNDED = 2**62
 
@@ -72,7 +73,7 @@ class JobQueue(QueueState):
     def close(self) -> None:
         self.db.close()
 
-    def sync_from_manifest(self, jobs: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    def sync_from_manifest(self, jobs: Iterable[Json]) -> dict[str, int]:
         """Make the queue contain these job dicts, whatever the status of their jobs. Repeating it changes nothing:
         known jobs keep their state.
 
@@ -86,8 +87,8 @@ class JobQueue(QueueState):
         self,
         *,
         worker_hostname: str,
-        capability: Mapping[str, Any],
-        host_spec: Mapping[str, Any] | None = None,
+        capability: Json,
+        host_spec: Json | None = None,
         prefer_cuda_grace_s: float | None = None,
     ) -> Job | None:
         """Grant the best pending job that this host may run, and return the job; None if there is none. One transaction

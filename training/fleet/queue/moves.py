@@ -3,9 +3,7 @@ transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, replace
-from typing import Any
 
 from training.certain import certain
 from training.fleet.queue.attempts import as_json
@@ -23,6 +21,7 @@ from training.fleet.scheduling.job import (
     Needs,
     Trained,
 )
+from training.strict_json import Json, JsonObject
 
 _LAST = "\U0010ffff"  # sorts after every text that begins like the one before it
 
@@ -43,7 +42,7 @@ class JobMoves(QueuePart):
         """Count the other jobs whose name or id begins with ``ref``."""
         return self._db.number("jobs_near", ref=ref, ref_end=ref + _LAST, job_id=job_id)
 
-    def renew(self, job: Job, attempt: Attempt, *, seq: int, progress: Mapping[str, Any] | None = None) -> None:
+    def renew(self, job: Job, attempt: Attempt, *, seq: int, progress: Json | None = None) -> None:
         """Renew the lease of a live attempt, and store its training time by its heartbeats.
 
         If ``seq`` is not above the last heartbeat's, the stored progress is kept.
@@ -55,7 +54,7 @@ class JobMoves(QueuePart):
             if job.status is not JobStatus.RUNNING:
                 self._events.moved("heartbeat", job.job_id, job.status, JobStatus.RUNNING, attempt)
 
-    def accept(self, job: Job, attempt: Attempt, artifact_id: str, record: dict[str, Any] | None = None) -> Attempt:
+    def accept(self, job: Job, attempt: Attempt, artifact_id: str, record: JsonObject | None = None) -> Attempt:
         """Complete ``job`` with the artifact of its live attempt; return the ended attempt."""
         params = {"job_id": job.job_id, "artifact_id": artifact_id, "now": self._clock.now(), "host": attempt.host}
         with self._db.transaction():
@@ -66,7 +65,7 @@ class JobMoves(QueuePart):
             self._events.moved("complete", job.job_id, job.status, JobStatus.COMPLETED, attempt)
         return ended
 
-    def adopt(self, job: Job, attempt: Attempt, artifact_id: str, record: Mapping[str, Any] | None = None) -> Attempt:
+    def adopt(self, job: Job, attempt: Attempt, artifact_id: str, record: Json | None = None) -> Attempt:
         """Complete ``job`` with the artifact of its last attempt, although that attempt was given up as lost
         (policy.may_adopt); return the attempt."""
         now = self._clock.now()

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from training import strict_json
 from training.fleet.database.writer import Database, Row
@@ -18,6 +18,7 @@ from training.fleet.queue.rows import job_of, known_job
 from training.fleet.scheduling.edits import LISTED_MAX, Edit, EditKind, JobChange, JobEdit, change, leaving, standing
 from training.fleet.scheduling.job import Job, JobStatus, Needs
 from training.frozen import frozen
+from training.strict_json import Json, JsonObject
 
 T = TypeVar("T")
 
@@ -65,7 +66,7 @@ class Synced(NamedTuple):
 class Foreseen(NamedTuple):
     """A job of a plan that is not in force: its job dict, the queue's job if there is one, and what would change."""
 
-    spec: Mapping[str, Any]
+    spec: Json
     job: Job | None
     change: JobChange
 
@@ -88,13 +89,13 @@ class Foreseen(NamedTuple):
         return Needs.of(self.spec) if self.job is None else replace(self.job, spec=dict(self.spec)).needs
 
 
-def name_of(spec: Mapping[str, Any]) -> str:
+def name_of(spec: Json) -> str:
     """Return the name of a job for its row: the job dict's name, or else its id."""
     return str(spec.get("name") or spec["job_id"])
 
 
 def judged(
-    spec: Mapping[str, Any], text: str, row: Row | None, job: Job | Callable[[], Job] | None, *, in_words: bool = True
+    spec: Json, text: str, row: Row | None, job: Job | Callable[[], Job] | None, *, in_words: bool = True
 ) -> JobChange:
     """Decide what a plan changes about a job, from the job's row (None: a new job). If ``job`` is a function, it is
     called only if something differs.
@@ -117,7 +118,7 @@ def planned_ids(db: Database) -> frozenset[str]:
     return frozenset(row["job_id"] for row in db.all("plan_ids"))
 
 
-def foresee(db: Database, specs: Sequence[Mapping[str, Any]], planned: frozenset[str]) -> tuple[Synced, list[Foreseen]]:
+def foresee(db: Database, specs: Sequence[Json], planned: frozenset[str]) -> tuple[Synced, list[Foreseen]]:
     """Return what a reload with these job dicts would change, compared with a plan with these ids; write nothing."""
     rows = [db.one("job", job_id=spec["job_id"]) for spec in specs]
     found = []
@@ -160,11 +161,11 @@ def digest_of(job_id: str, name: str, text: str) -> bytes:
 class PlanDraft:
     """The jobs of a plan, compared with the queue's rows: new, different, unchanged, or no longer named."""
 
-    def __init__(self, jobs: Iterable[Mapping[str, Any]], db: Database) -> None:
+    def __init__(self, jobs: Iterable[Json], db: Database) -> None:
         """``db`` is any connection to the queue's database."""
         self.specs = list(jobs)
-        self.new: list[tuple[Mapping[str, Any], str]] = []  # jobs that the queue does not know, each with its text
-        self.other: list[tuple[Mapping[str, Any], str]] = []  # jobs that differ, or are back
+        self.new: list[tuple[Json, str]] = []  # jobs that the queue does not know, each with its text
+        self.other: list[tuple[Json, str]] = []  # jobs that differ, or are back
         self.unchanged = 0
         self._digests: dict[str, bytes] = {}
         known = {row["job_id"]: row for row in db.all("plan_texts")}
@@ -175,7 +176,7 @@ class PlanDraft:
             self._judge(spec, known.get(spec["job_id"]))
         self.gone = sorted(planned.difference(self._digests))
 
-    def _judge(self, spec: Mapping[str, Any], row: Row | None) -> None:
+    def _judge(self, spec: Json, row: Row | None) -> None:
         job_id, name, text = spec["job_id"], name_of(spec), strict_json.canonical(spec)
         self._digests[job_id] = digest_of(job_id, name, text)
         if row is None:
@@ -200,12 +201,12 @@ def texts_of(db: Database, job_ids: Sequence[str]) -> dict[str, Row]:
     return {row["job_id"]: row for row in db.all("job_texts", ids=json.dumps(list(job_ids)))}
 
 
-def class_key(spec: Mapping[str, Any]) -> str:
+def class_key(spec: Json) -> str:
     """Return a key for a job's class that is quickly computed: jobs with equal keys are of one class."""
     return repr({key: value for key, value in spec.items() if key not in _OF_NO_CLASS})
 
 
-def columns_of(spec: Mapping[str, Any]) -> dict[str, Any]:
+def columns_of(spec: Json) -> JsonObject:
     """Return the columns of a job's row that are computed from its job dict, besides its text and class."""
     priority = int(spec.get("priority") or 0)
     listed = {"model": str(spec.get("model") or ""), "mode": str(spec.get("mode") or "")}

@@ -37,6 +37,7 @@ from training.fleet.queue.schedule_cache import Scheduler
 from training.fleet.queue.state import INSERTED, QueueState, inserted
 from training.fleet.scheduling.edits import LISTED_MAX, EditKind, JobChange, JobEdit, leaving
 from training.fleet.scheduling.job import Job, JobStatus, Needs
+from training.strict_json import Json
 
 _COLUMNS = (
     "claimable_at", "class_id", "created_at", "edition", "job_id", "mode", "model", "name", "priority", "spec",
@@ -90,20 +91,20 @@ class PlanWrite:
         counts = {"inserted": len(draft.new), "unchanged": draft.unchanged}
         return Synced.of(self._changes, left, len(draft.gone), cancelled, **counts)
 
-    def _insert(self, jobs: Sequence[tuple[Mapping[str, Any], str]]) -> None:
+    def _insert(self, jobs: Sequence[tuple[Json, str]]) -> None:
         db, at = self._queue.db, float(self._queue.clock.now())  # as its column has it: the checksum is of that
         db.add("jobs", _COLUMNS, [self._row(spec, text, at) for spec, text in jobs])
         db.add("events", INSERTED, [inserted(spec["job_id"], at) for spec, _ in jobs])
 
-    def _row(self, spec: Mapping[str, Any], text: str, at: float) -> tuple[Any, ...]:
+    def _row(self, spec: Json, text: str, at: float) -> tuple[Any, ...]:
         told, class_id = columns_of(spec), self._class_of(spec)
         said = (told["mode"], told["model"], told["name"], told["priority"], text, JobStatus.PENDING.value)
         return (at, class_id, at, self._edition, spec["job_id"], *said)
 
-    def _amend(self, jobs: Sequence[tuple[Mapping[str, Any], str]]) -> None:
+    def _amend(self, jobs: Sequence[tuple[Json, str]]) -> None:
         queue = self._queue
         known = texts_of(queue.db, [spec["job_id"] for spec, _ in jobs])
-        amended: list[Mapping[str, Any]] = []
+        amended: list[Json] = []
         returned: list[tuple[str, JobChange]] = []
         for spec, text in jobs:
             job_id = spec["job_id"]
@@ -119,7 +120,7 @@ class PlanWrite:
             if found.requeues:
                 queue.moves.requeue(job_id, detail="the plan names it again")
 
-    def _judge(self, spec: Mapping[str, Any], text: str, row: Row) -> tuple[JobChange, Mapping[str, Any] | None]:
+    def _judge(self, spec: Json, text: str, row: Row) -> tuple[JobChange, Json | None]:
         """Compare a known job with the plan as it is now; return the change, and the new values of the job's row (None:
         they stay)."""
         job_id = spec["job_id"]
@@ -131,7 +132,7 @@ class PlanWrite:
         class_id = self._class_of(spec, row["ram_above_gib"], row["vram_above_gib"])
         return found, {**columns_of(spec), "seq": row["seq"], "spec": text, "class_id": class_id}
 
-    def _class_of(self, spec: Mapping[str, Any], ram_above_gib: float = 0.0, vram_above_gib: float = 0.0) -> int:
+    def _class_of(self, spec: Json, ram_above_gib: float = 0.0, vram_above_gib: float = 0.0) -> int:
         """Return the number of the job's class (equal needs, equal durations), which is added if it is new. The job
         needs more memory than ``ram_above_gib`` and ``vram_above_gib``, with which earlier attempts ran out."""
         like = class_key(spec), ram_above_gib, vram_above_gib
@@ -160,13 +161,13 @@ class PlanRows:
         """Return the number of the plan in force; it rises with every plan."""
         return self.db.number("edition")
 
-    def sync(self, jobs: Iterable[Mapping[str, Any]]) -> Synced:
+    def sync(self, jobs: Iterable[Json]) -> Synced:
         """Make these jobs the plan, in one transaction. The result describes the edits of at most :data:`LISTED_MAX`
         jobs, besides renamed ones."""
         with self.db.transaction():
             return self.write(self.draft(jobs)).finish()
 
-    def draft(self, jobs: Iterable[Mapping[str, Any]], reader: Database | None = None) -> PlanDraft:
+    def draft(self, jobs: Iterable[Json], reader: Database | None = None) -> PlanDraft:
         """Compare these job dicts with the queue; on another thread than the writer's, pass a ``reader`` connection."""
         return PlanDraft(jobs, reader or self.db)
 

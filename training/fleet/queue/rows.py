@@ -11,6 +11,7 @@ from training.certain import certain
 from training.fleet.database.writer import Database, Row
 from training.fleet.scheduling.job import Attempt, EndReason, Job, JobStatus, Trained
 from training.fleet.scheduling.resources import Booking
+from training.strict_json import JsonObject
 
 _JOB_ROW = tuple(each.name for each in fields(Job) if each.name != "progress")  # that is the live attempt's
 _ATTEMPT_ROW = tuple(each.name for each in fields(Attempt) if each.name not in ("trained", "booked"))
@@ -26,7 +27,7 @@ _DECODED: Mapping[str, Callable[[Any], Any]] = {
 }
 
 
-def _members(row: Row, names: tuple[str, ...]) -> dict[str, Any]:
+def _members(row: Row, names: tuple[str, ...]) -> JsonObject:
     """Decode those columns of a row that have the names of a value's fields."""
     read = {name: row[name] for name in names}
     for name in names:
@@ -58,7 +59,7 @@ def jobs_by_host(db: Database) -> dict[str, list[str]]:
     return held
 
 
-def set_aside_of(row: Row) -> list[dict[str, Any]]:
+def set_aside_of(row: Row) -> list[JsonObject]:
     """Return the jobs with finished but undelivered work that a host's worker reported."""
     return [dict(each) for each in json.loads(row["set_aside"])]
 

@@ -6,9 +6,8 @@ queries share no code with the queue, so that they can find its bugs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from training.fleet.database.writer import Database
 from training.fleet.queue.attempts import GAP
@@ -18,9 +17,10 @@ from training.fleet.scheduling.job import KEEPS_STATUS, MARKS, TRANSITIONS
 from training.fleet.scheduling.policy import Policy
 from training.fleet.service.audit import PAGE_MAX, page
 from training.fleet.wire.audit_chain import first_broken
-from training.fleet.wire.words import typed
+from training.fleet.wire.words import Json, typed
+from training.strict_json import JsonObject
 
-Fields = Mapping[str, Any]
+Fields = Json
 
 
 def _again(row: Fields) -> str:
@@ -44,7 +44,7 @@ class Question:
             yield Finding(check, self.problem.format(**fields), remedy, self.level)
 
 
-def _readable(row: Fields) -> dict[str, Any]:
+def _readable(row: Fields) -> JsonObject:
     """Return a row's values for a sentence, with ids cut to twelve characters, enough for people and for the command
     line."""
     fields = {key: "none" if value is None else value for key, value in dict(row).items()}

@@ -3,9 +3,8 @@ Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from training import strict_json
 from training.contract import job_identity
@@ -13,9 +12,10 @@ from training.fleet.queue.rows import trained_of
 from training.fleet.recovery.findings import BACKUP, HISTORY, Finding
 from training.fleet.scheduling.job import Needs, Trained
 from training.fleet.scheduling.workload import work_facts
+from training.strict_json import Json, JsonObject
 
-Fields = Mapping[str, Any]
-Spec = dict[str, Any]
+Fields = Json
+Spec = JsonObject
 
 
 def look_at_specs(rows: Sequence[Fields]) -> Iterator[Finding]:

@@ -8,10 +8,9 @@ folder. So every other bundle that a row names must be there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -22,7 +21,7 @@ from training.fleet.store.errors import BadName
 from training.fleet.store.incoming import PART_SUFFIX
 from training.fleet.store.index import IndexRow
 from training.fleet.store.provenance import BrokenSeal, unsealed
-from training.fleet.wire.words import day, typed
+from training.fleet.wire.words import Json, day, typed
 from training.frozen import frozen
 
 _DAY_S = 86_400.0
@@ -51,7 +50,7 @@ class StoredBundle:
     gone: tuple[float, str] | None = None  # when retention took it away, and why
     settled: bool = True  # its file is said to be gone
     # of its attempt, as in its provenance
-    grant: Mapping[str, Any] = field(default_factory=dict)
+    grant: Json = field(default_factory=dict)
     report: str | None = None  # SHA-256 of the report beside it
     report_bytes: int = 0
     in_manifest: bool = True

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
 
 from training.frozen import frozen
 from training.sizes import Grown
+from training.strict_json import JsonObject
 
 BACKUP = (
     "with the receiver stopped, `cis490-jobs restore FOLDER --force` brings a backup back; without one, "
@@ -41,7 +41,7 @@ class Finding:
     def sentence(self) -> str:
         return f"{self.problem}; {self.remedy}"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         return {"check": self.check, "level": self.level.value, "problem": self.problem, "remedy": self.remedy}
 
 
@@ -76,7 +76,7 @@ class DoctorReport:
         """Tell whether all findings are notes, or there are none."""
         return all(each.level is Gravity.NOTE for each in self.findings)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         return {
             "healthy": self.healthy,
             "findings": [each.to_dict() for each in self.findings],

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from training.clock import Clock
 from training.files import Fs, LocalFs
@@ -21,7 +20,8 @@ from training.fleet.service.references import KnownReferences
 from training.fleet.service.state import Deployment, RecoveryError
 from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.datasets import DatasetStore
-from training.fleet.wire.words import day
+from training.fleet.wire.words import Json, day
+from training.strict_json import JsonObject
 
 # Not in any provenance file.
 FORGOTTEN = (
@@ -46,7 +46,7 @@ class Rebuilt:
     aside: Path | None = None  # the database that was there
 
 
-def planned(manifest: Path, state: Deployment) -> list[dict[str, Any]]:
+def planned(manifest: Path, state: Deployment) -> list[JsonObject]:
     """Return the job dicts of the manifest, except those with an unknown data set; RecoveryError if the manifest has a
     mistake."""
     try:
@@ -58,7 +58,7 @@ def planned(manifest: Path, state: Deployment) -> list[dict[str, Any]]:
 
 def rebuild(
     state: Deployment,
-    jobs: Iterable[Mapping[str, Any]],
+    jobs: Iterable[Json],
     clock: Clock,
     *,
     force: bool = False,
@@ -83,7 +83,7 @@ def _gone(row: Row) -> str:
 
 
 def _fill(
-    done: Rebuilt, path: Path, state: Deployment, listed: list[dict[str, Any]], clock: Clock, fs: Fs, progress: Progress
+    done: Rebuilt, path: Path, state: Deployment, listed: list[JsonObject], clock: Clock, fs: Fs, progress: Progress
 ) -> None:
     store = ArtifactStore(state.models, fs)
     if marked := store.marked():

@@ -11,7 +11,6 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -35,6 +34,7 @@ from training.fleet.store.artifacts import PROVENANCE, Artifact, ArtifactStore, 
 from training.fleet.store.errors import BadName
 from training.fleet.store.provenance import BrokenSeal, unsealed
 from training.frozen import frozen
+from training.strict_json import JsonObject
 
 REBUILT = "rebuilt"  # in the detail of events reconstructed from a provenance file
 
@@ -49,14 +49,14 @@ class _Said(msgspec.Struct, frozen=True):
     attempt: int
     claim_id: str
     name: str
-    spec: dict[str, Any]
+    spec: JsonObject
     spec_hash: str
     generation: int
     host: str
     granted_at: float
     delivered_at: float
     instance_id: str | None = None
-    record: dict[str, Any] | None = None
+    record: JsonObject | None = None
     report: str | None = None  # SHA-256 of the report beside the bundle
 
 

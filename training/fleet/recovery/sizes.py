@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from training.fleet.recovery.unlinked import strange_root
 from training.fleet.service.plan import kept_beside
@@ -14,6 +13,7 @@ from training.fleet.store.logs import LOGS
 from training.fleet.wire.constants import LOG_BYTES_MAX
 from training.printable import size
 from training.sizes import Grown, measured, walk
+from training.strict_json import Json
 
 _BY_HAND = "remove by hand what you will not need"
 _HISTORY = "kept without limit: it is the history"
@@ -38,7 +38,7 @@ def grown_files(state: Deployment) -> Iterator[Grown]:
     yield measured("the database", log, "none: its rows are listed below")
 
 
-def grown_rows(row: Mapping[str, Any]) -> Iterator[Grown]:
+def grown_rows(row: Json) -> Iterator[Grown]:
     """Yield the number of rows of each kind that grows in the database; ``row`` is the result of the query
     ``doctor_grown``."""
     yield Grown("jobs", row["jobs"], None, _HISTORY)

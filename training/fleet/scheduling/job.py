@@ -17,6 +17,7 @@ from training import strict_json
 from training.contract import FINAL_EXITS
 from training.fleet.scheduling.resources import NOT_KNOWN, Booking, Gpu, Peak, Room
 from training.frozen import frozen, frozen_kw
+from training.strict_json import Json, JsonObject
 
 RESERVES = ("reserve_cores", "reserve_ram_gib", "reserve_vram_gib")
 SLOTS_AUTO = "auto"  # as many jobs at once as the host's resources bear
@@ -187,10 +188,10 @@ AMOUNTS: Mapping[str, Amount] = {
     name: each.metadata["amount"] for name, each in CONSTRAINTS.items() if each.metadata.get("amount")
 }
 # The capability of a host that has the most of every amount; it says nothing of GPUs.
-AT_BEST: Mapping[str, Any] = {each.capability: CONSTRAINTS[name].metadata["most"] for name, each in AMOUNTS.items()}
+AT_BEST: Json = {each.capability: CONSTRAINTS[name].metadata["most"] for name, each in AMOUNTS.items()}
 
 
-def constraints_in_words(spec: Mapping[str, Any]) -> str:
+def constraints_in_words(spec: Json) -> str:
     """Return a job dict's requirements in words: ``a GPU, 8 GiB of RAM, only on rack``. Its values may be of any
     type."""
     said = []
@@ -212,11 +213,11 @@ class Needs(Constraints):
     peak: Peak = NOT_KNOWN  # what jobs of its kind held; not known to a job dict
 
     @classmethod
-    def of(cls, spec: Mapping[str, Any]) -> Needs:
+    def of(cls, spec: Json) -> Needs:
         """Read the needs from a job dict, or from their canonical form; absent keys require nothing."""
         return cls(**{name: _read(spec[name], default) for name, default in _ASKED.items() if spec.get(name)})
 
-    def canonical(self, work: Mapping[str, Any] | None = None) -> str:
+    def canonical(self, work: Json | None = None) -> str:
         """Return the needs as canonical JSON; together with the facts that determine durations (``work``), this text
         identifies a class of jobs."""
         asked = {name: value for name, default in _ASKED.items() if (value := getattr(self, name)) != default}
@@ -263,8 +264,8 @@ class Host:
     def of(
         cls,
         name: str,
-        capability: Mapping[str, Any],
-        declared: Mapping[str, Any] | None = None,
+        capability: Json,
+        declared: Json | None = None,
         outdated: Iterable[str] = (),
     ) -> Host:
         """Return a host from a capability dict (any subset of its fields), limited by the manifest's declaration.
@@ -350,7 +351,7 @@ class Trained:
     commit: str | None = None
 
     @classmethod
-    def of(cls, record: Mapping[str, Any] | None) -> Trained:
+    def of(cls, record: Json | None) -> Trained:
         """Read the digests and the commit from ``trained`` in a worker's record; a malformed value counts as not
         reported."""
         said = (record or {}).get("trained")
@@ -391,10 +392,10 @@ class Attempt:
     error: str | None = None
     exit_code: int | None = None
     seq: int = 0
-    progress: dict[str, Any] | None = None
+    progress: JsonObject | None = None
     readoptions: int = 0
     artifact_id: str | None = None
-    record: dict[str, Any] | None = None  # the worker's record: durations, versions
+    record: JsonObject | None = None  # the worker's record: durations, versions
     log_next: int = 0  # number of the next output line that is not stored
     log_total: int | None = None  # all lines that it printed; None: it may print more, or nobody said
     lived_s: float | None = None  # how long it ran, as far as known; None while it is live
@@ -407,7 +408,7 @@ class Attempt:
     crashed: bool = False  # its host said that it crashed with this attempt in hand
     pardoned: bool = False  # it counts against no budget: the host was at fault
     trained: Trained = field(default_factory=Trained)  # the inputs of its model
-    granted: dict[str, Any] = field(default_factory=dict)  # the job dict of the grant
+    granted: JsonObject = field(default_factory=dict)  # the job dict of the grant
     booked: Booking = field(default_factory=Booking)  # of its host
 
     @property
@@ -420,7 +421,7 @@ class Attempt:
         return self.end_reason is EndReason.TRAINER_FAILED and self.exit_code in FINAL_EXITS
 
     @property
-    def key(self) -> dict[str, Any]:
+    def key(self) -> JsonObject:
         """Return the columns that identify the attempt in the database: job id and attempt number."""
         return {"job_id": self.job_id, "attempt": self.attempt}
 
@@ -431,7 +432,7 @@ class Job:
 
     job_id: str
     name: str
-    spec: dict[str, Any]
+    spec: JsonObject
     status: JobStatus
     priority: int
     created_at: float
@@ -455,7 +456,7 @@ class Job:
     short_runs: int = 0  # in a row: ended within moments without fault
     ram_above_gib: float = 0.0  # it ran out of so much memory
     vram_above_gib: float = 0.0
-    progress: dict[str, Any] | None = None
+    progress: JsonObject | None = None
     in_manifest: bool = True
     held_by: str | None = None  # the operator who holds it; None: not held
     held_at: float | None = None

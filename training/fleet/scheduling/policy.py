@@ -9,15 +9,16 @@ when silence may count against a host.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from training.fleet.scheduling import booking
 from training.fleet.scheduling.booking import UNTRIED_MOST, most_at_once
 from training.fleet.scheduling.job import AMOUNTS, FAULT_OF, Attempt, EndReason, Fault, Host, Job, JobStatus, Needs
 from training.frozen import frozen
+from training.strict_json import Json
 
 
 @frozen
@@ -381,7 +382,7 @@ def _doubled(first_s: float, times: int, most_s: float) -> float:
 # ── running for too long ────────────────────────────────────────────────────────────────────
 
 
-def heard_s(before_s: float | None, since_s: float, progress: Mapping[str, Any] | None, policy: Policy) -> float | None:
+def heard_s(before_s: float | None, since_s: float, progress: Json | None, policy: Policy) -> float | None:
     """Return an attempt's training time after a heartbeat that came ``since_s`` after the one before; None if it no
     longer trains.
 
@@ -404,7 +405,7 @@ def held_s(attempt: Attempt, since_s: float, policy: Policy) -> float:
     return attempt.held_s + min(max(0.0, since_s), policy.stale_after_s)
 
 
-def overran(spec: Mapping[str, Any], attempt: Attempt, policy: Policy) -> float | None:
+def overran(spec: Json, attempt: Attempt, policy: Policy) -> float | None:
     """Return the limit ``max_run_s`` if an attempt exceeded it so far that the receiver ends it, else None.
 
     The worker ends such an attempt first, because it knows the pauses and gives the trainer time to save. So the

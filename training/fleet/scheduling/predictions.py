@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from training.frozen import frozen
+from training.strict_json import Json
 
 if TYPE_CHECKING:
     from statistics import NormalDist
@@ -93,7 +93,7 @@ class Prediction:
         return replace(self, seconds=math.exp(mean), spread=math.sqrt(weight * variance))
 
 
-def remaining(prediction: Prediction, elapsed_s: float, progress: Mapping[str, Any] | None) -> tuple[float, float]:
+def remaining(prediction: Prediction, elapsed_s: float, progress: Json | None) -> tuple[float, float]:
     """Return the seconds until a live attempt ends: the median, and the time within which nine of ten such attempts
     end.
 
@@ -109,7 +109,7 @@ def remaining(prediction: Prediction, elapsed_s: float, progress: Mapping[str, A
     return left, max(left, late)
 
 
-def own_word(progress: Mapping[str, Any], elapsed_s: float) -> tuple[float, float] | None:
+def own_word(progress: Json, elapsed_s: float) -> tuple[float, float] | None:
     """Return a running attempt's own estimate from its progress: the share of its work that is done, and the remaining
     seconds.
 

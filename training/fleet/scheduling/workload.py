@@ -8,6 +8,7 @@ from typing import Any
 
 from training import strict_json
 from training.frozen import frozen
+from training.strict_json import Json, JsonObject
 
 _SEEDS = frozenset({"seed", "random_state", "random_seed"})  # hyperparameters that change no duration
 _SIZE_STEP = 1.25  # factor between two sizes that make different kinds
@@ -22,7 +23,7 @@ class Workload:
     sizes: tuple[tuple[str, float], ...] = ()  # name and logarithm
 
     @classmethod
-    def of(cls, spec: Mapping[str, Any], data_bytes: float | None = None) -> Workload:
+    def of(cls, spec: Json, data_bytes: float | None = None) -> Workload:
         """Read the facts from a job dict, or from stored facts; ``data_bytes`` is the size of the job's data set, None
         if unknown."""
         family, hyper = str(spec.get("model") or ""), _hyper(spec)
@@ -32,7 +33,7 @@ class Workload:
         return cls(family, strict_json.canonical(work_facts(spec)), tuple(sizes))
 
 
-def work_facts(spec: Mapping[str, Any], *, coarse: bool = False) -> dict[str, Any]:
+def work_facts(spec: Json, *, coarse: bool = False) -> JsonObject:
     """Return the facts in a job dict that determine its kind; with ``coarse``, without hyperparameters.
 
     A size is rounded to the nearest power of 1.25; seeds and numbers below 1 (a rate, a share) are left out. So a
@@ -48,7 +49,7 @@ def work_facts(spec: Mapping[str, Any], *, coarse: bool = False) -> dict[str, An
     }
 
 
-def _hyper(spec: Mapping[str, Any]) -> dict[str, Any]:
+def _hyper(spec: Json) -> JsonObject:
     hyper = spec.get("hyper")
     return {str(key): value for key, value in hyper.items()} if isinstance(hyper, Mapping) else {}
 

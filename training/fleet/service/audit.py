@@ -9,15 +9,14 @@ by the count of rows that were written (seals.py).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
 
 from training.clock import Clock
 from training.fleet.database.writer import Database, Row
 from training.fleet.wire.audit_chain import NOBODY, digest
 from training.fleet.wire.identity import Principal
 from training.fleet.wire.messages import AuditEntry
+from training.strict_json import Json
 
 PAGE_MAX = 1000
 
@@ -60,8 +59,8 @@ class AuditLog:
         act: Act,
         subject: str,
         *,
-        before: Mapping[str, Any] | None = None,
-        after: Mapping[str, Any] | None = None,
+        before: Json | None = None,
+        after: Json | None = None,
     ) -> int:
         """Add an audit row and return its number. ``before`` and ``after`` describe the change to people, and must hold
         no secret."""
@@ -99,5 +98,5 @@ def entry_of(row: Row) -> AuditEntry:
     return AuditEntry(**dict(row))
 
 
-def _text(value: Mapping[str, Any] | None) -> str | None:
+def _text(value: Json | None) -> str | None:
     return None if value is None else json.dumps(dict(value), sort_keys=True, ensure_ascii=False)

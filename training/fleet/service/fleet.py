@@ -7,8 +7,7 @@ The calls share one :class:`FleetState`. No HTTP and no SQL.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from training.fleet.database.writer import Database
 from training.fleet.queue.durations import Learned
@@ -27,6 +26,7 @@ from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.wire.attempts import HostTerms, TrainerUse
 from training.fleet.wire.constants import SLOTS_MAX, ProblemType, Refusal
 from training.fleet.wire.states import StateView
+from training.strict_json import Json
 
 # The keys of a host's table in [hosts] that state its owner's conditions, as its worker gets them.
 _TERMS = (
@@ -219,7 +219,7 @@ class Calls:
         self._hosts, self._clock = fleet.host_registry, fleet.clock
 
 
-def terms_of(declared: Mapping[str, Any] | None, order: HostOrder | None) -> HostTerms:
+def terms_of(declared: Json | None, order: HostOrder | None) -> HostTerms:
     """Return the terms for a host's worker: the operator's order, and the owner's conditions from ``declared``, the
     host's table in ``[hosts]``."""
     said = declared or {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import field, replace
-from typing import Any
 
 from training.fleet.manifest.channels import NotifyChannel
 from training.fleet.manifest.reader import closest
@@ -17,6 +16,7 @@ from training.fleet.scheduling.policy import Fleet, Scheduling, is_named
 from training.fleet.scheduling.retention import Rules
 from training.frozen import frozen
 from training.printable import counted
+from training.strict_json import Json
 
 HIDES_CUDA = {"CUDA_VISIBLE_DEVICES": "-1"}  # an empty value would be none on Windows
 RESTING_CHARS = 300  # of the words of a condition that are kept
@@ -27,7 +27,7 @@ class KnownHost:
     """A host as the receiver remembers it; every message of the host updates ``last_seen``."""
 
     name: str
-    capability: Mapping[str, Any]
+    capability: Json
     first_seen: float
     last_seen: float
     instance_id: str | None = None
@@ -43,9 +43,9 @@ class Plan:
     """The parts of the manifest that the service uses."""
 
     # host → declared capability; model of ours → digest of its flags
-    hosts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    hosts: Mapping[str, Json] = field(default_factory=dict)
     trainer_digests: Mapping[str, str] = field(default_factory=dict)
-    trainers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # own trainers' models
+    trainers: Mapping[str, Json] = field(default_factory=dict)  # own trainers' models
     # data set → which models, on which hosts, train on it
     datasets: Mapping[str, frozenset[Needs]] = field(default_factory=dict)
     # name of a data set in the plan → its data set when the plan was read
@@ -75,7 +75,7 @@ class Plan:
                 )
         return found
 
-    def declared(self, host: str) -> Mapping[str, Any] | None:
+    def declared(self, host: str) -> Json | None:
         """Return the host's table in ``[hosts]``, ignoring the case of the name; None if it has none."""
         names = (name for name in self.hosts if is_named(host, (name,)))
         return self.hosts.get(next(names, host))

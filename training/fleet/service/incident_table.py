@@ -8,9 +8,6 @@ on its host. An operator may also close a change here, because a watch that lost
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import msgspec
 
 from training.clock import Clock
@@ -32,7 +29,7 @@ from training.fleet.wire.incident_messages import (
     WatchRequest,
     WatchView,
 )
-from training.fleet.wire.words import carried, changed
+from training.fleet.wire.words import Json, carried, changed
 from training.printable import counted, one_line
 
 NEW_AN_HOUR_MAX = 60  # of a host: honest rules raise fewer
@@ -47,7 +44,7 @@ ENDS = {"over": "over", "confirmed": "confirmed", "referenced": "reference"}
 VERDICTS = {"alarms": ("confirmed", "false"), "change": ("closed",)}
 
 
-def silent(watch: Mapping[str, Any] | Row, now: float) -> bool:
+def silent(watch: Json | Row, now: float) -> bool:
     """Return True if a watch has not reported for more than twice its interval and a minute; so one report may be
     lost."""
     return bool(now - watch["heard_at"] > SILENT_TIMES * watch["every_s"] + SILENT_S)

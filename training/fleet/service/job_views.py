@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, fields
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from training.fleet.database.writer import Database, Row
 from training.fleet.queue.rows import attempt_of, job_of, trained_of
@@ -19,6 +19,7 @@ from training.fleet.service.service import Service
 from training.fleet.wire.constants import ProblemType, Refusal
 from training.fleet.wire.views import AttemptView, EventView, JobDetail, JobsReply, JobView, RemovedView
 from training.frozen import frozen
+from training.strict_json import Json, JsonObject
 
 PAGE_MAX = 1000  # jobs in one answer
 HELD = "held"  # of jobs that wait: a filter beside the statuses
@@ -96,7 +97,7 @@ class Waiting:
 
     reason: str | None  # None: for their turn
     count: int
-    jobs: tuple[dict[str, Any], ...]
+    jobs: tuple[JsonObject, ...]
 
 
 class JobViews:
@@ -206,7 +207,7 @@ class JobViews:
     ) -> list[Event]:
         """Return the events with numbers below ``before``, newest first, at most ``limit``; an empty filter matches all
         events."""
-        page: dict[str, Any] = {"before": before or 2**62, "transition": transition, "most": limit}
+        page: JsonObject = {"before": before or 2**62, "transition": transition, "most": limit}
         if job_id:
             rows = self._db.all("events_newest_of_job", job_id=job_id, host=host, **page)
         elif host:
@@ -218,7 +219,7 @@ class JobViews:
             for row in rows
         ]
 
-    def _view(self, row: Mapping[str, Any], looks: Mapping[int, Outlook]) -> JobView:
+    def _view(self, row: Json, looks: Mapping[int, Outlook]) -> JobView:
         job = job_of(row)
         pending = job.status is JobStatus.PENDING
         waits = pending and not job.held
@@ -236,7 +237,7 @@ class JobViews:
             removed=gone_of(row),
         )
 
-    def _paused(self, row: Mapping[str, Any], job: Job) -> str:
+    def _paused(self, row: Json, job: Job) -> str:
         """Return why the trainer of a live job was paused at its last heartbeat."""
         out = self._service.at_rest(self._db).get(row["worker_hostname"])
         return f"{job.worker_hostname} is {out.sentence()}" if out is not None else "its worker waits for the receiver"

@@ -3,9 +3,6 @@ Read-only."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from training.clock import Clock
 from training.fleet.database.writer import Database, Row
 from training.fleet.scheduling.job import JobStatus
@@ -26,6 +23,7 @@ from training.fleet.wire.views import (
     TestView,
     TwinView,
 )
+from training.strict_json import Json
 
 PAGE_MAX = 200  # models in one answer
 PAGE = 50
@@ -44,7 +42,7 @@ class Models:
         self._known: tuple[list[TestView], int, list[NamedJob]] = [], 0, []
         self._known_as_of, self._counted_at = -1, 0.0  # an event; when
 
-    def result(self, job: Mapping[str, Any]) -> ResultView | None:
+    def result(self, job: Json) -> ResultView | None:
         """Return the main figures of a completed job's report; ``job`` is its row. Return None for other jobs, or
         without a stored report."""
         if job["status"] != JobStatus.COMPLETED:
@@ -151,7 +149,7 @@ def standing(figure: Figure, best: Figure) -> str:
     return TIED if figure.high >= best.low else BEHIND
 
 
-def auroc_of(row: Mapping[str, Any]) -> Figure | None:
+def auroc_of(row: Json) -> Figure | None:
     """Return the AUROC with its interval from a row of a job list; None if the row has none."""
     if "auroc" not in row.keys() or row["auroc"] is None:  # noqa: SIM118 - a database's row iterates over its values
         return None

@@ -3,14 +3,14 @@ back."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.scheduling.job import Attempt
 from training.fleet.wire.attempts import CompleteRequest, FailRequest, LogLines
 from training.fleet.wire.constants import LOG_LINE_CHARS_MAX, LOG_LINES_MAX
 from training.fleet.wire.progress import point_in, point_of
+from training.strict_json import Json
 
 
 def keep_lines(queue: JobQueue, attempt: Attempt, log: LogLines | None) -> int:
@@ -39,7 +39,7 @@ def keep_points(queue: JobQueue, attempt: Attempt, first: int, lines: Sequence[s
     queue.curves.add(attempt, [(number, point._asdict()) for number, point in found if point is not None])
 
 
-def keep_progress(queue: JobQueue, attempt: Attempt, seq: int, progress: Mapping[str, Any] | None) -> None:
+def keep_progress(queue: JobQueue, attempt: Attempt, seq: int, progress: Json | None) -> None:
     """Store the epoch that a heartbeat's progress reports, if the heartbeat is newer than the last stored one; its
     output lines come later."""
     point = point_of(progress)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from training.clock import Clock
 from training.fleet.database.writer import Database, Row
 from training.fleet.queue.curves import POINTS_KEPT, Curves
@@ -13,6 +10,7 @@ from training.fleet.service.logs import Logs, Page
 from training.fleet.wire.constants import ProblemType, Refusal
 from training.fleet.wire.views import CurveAttempt, CurvePoint, CurveReply, LogReply, RemovedView, UsageSample
 from training.printable import one_line
+from training.strict_json import Json
 
 CURVE_POINTS = 500  # in one answer, unless told
 CURVE_POINTS_LEAST = 10
@@ -90,7 +88,7 @@ def bundle_gone(db: Database, model: str, mode: str, artifact_id: str) -> Remove
     return _gone(db, "bundle", f"{model}_{mode}/{artifact_id}", 0)
 
 
-def gone_of(row: Mapping[str, Any]) -> RemovedView | None:
+def gone_of(row: Json) -> RemovedView | None:
     """Return when and why retention deleted the bundle of a job list's row; None if it was not deleted."""
     if row["removed_at"] is None:
         return None

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -45,7 +45,7 @@ from training.fleet.wire.dataset_listing import Catalogue
 from training.fleet.wire.messages import ReloadReply
 from training.installed import own_version
 from training.printable import counted
-from training.strict_json import canonical
+from training.strict_json import JsonObject, canonical
 
 logger = logging.getLogger(__name__)
 
@@ -166,7 +166,7 @@ class PlanProposal(NamedTuple):
     """A plan that is not in force: its job dicts, the plan, and the data sets that the receiver has (None: not
     checked)."""
 
-    jobs: list[dict[str, Any]]
+    jobs: list[JsonObject]
     plan: Plan
     here: frozenset[str] | None
 
@@ -203,7 +203,7 @@ def load_plan(
     datasets: KnownReferences,
     recorded: Mapping[str, Sequence[str]] = MappingProxyType({}),
     source: str | None = None,
-) -> tuple[list[dict[str, Any]], Plan]:
+) -> tuple[list[JsonObject], Plan]:
     """Load the manifest as job dicts and as the service's plan; raise ManifestError for mistakes.
 
     Jobs on an unknown data set have no id, and are left out. ``source`` is the file's text, if it was read already.
@@ -215,7 +215,7 @@ def load_plan(
 
 def taken_over(
     manifest: Manifest, datasets: KnownReferences, recorded: Mapping[str, Sequence[str]]
-) -> tuple[list[dict[str, Any]], Plan]:
+) -> tuple[list[JsonObject], Plan]:
     """Convert a checked manifest to job dicts and the service's plan; jobs on an unknown data set are left out."""
     there = [job for job in manifest.jobs if unknown(job.dataset) is None]
     jobs = [manifest.job_dict(job) for job in there]

@@ -26,6 +26,7 @@ from training.fleet.wire.views import (
     RotationView,
 )
 from training.rotation import Turn, fold, trains_on_all, turn_of
+from training.strict_json import Json
 
 JOBS_MAX = 20_000  # that are looked at
 ROTATIONS_MAX = 50
@@ -41,7 +42,7 @@ class Member(NamedTuple):
     job_id: str
     name: str
     turn: Turn
-    spec: Mapping[str, Any]
+    spec: Json
     status: str
     in_manifest: bool
     result: ResultView | None
@@ -205,7 +206,7 @@ def _folded(used: Mapping[str, Sequence[Member]], name: str, *, low_is_worst: bo
     return FoldedView.of(found, hosts=sum(map(bool, values.values())))
 
 
-def planned(jobs: Iterable[Mapping[str, Any]]) -> list[PlannedRotation]:
+def planned(jobs: Iterable[Json]) -> list[PlannedRotation]:
     """Return the rotations among the job dicts of a plan, in the order of the plan; groups that test only one host are
     left out."""
     groups: dict[str, list[tuple[str, Turn]]] = {}

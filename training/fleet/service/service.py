@@ -7,9 +7,8 @@ No HTTP and no SQL. Every call runs inside one transaction of the writer. It eit
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
 
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.queue.plan_write import PlanWrite
@@ -27,6 +26,7 @@ from training.fleet.service.operator_calls import OperatorCalls
 from training.fleet.service.sessions import HostSessions
 from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.wire.messages import ReloadReply
+from training.strict_json import Json
 
 
 class Service(FleetState):
@@ -61,7 +61,7 @@ class Service(FleetState):
         self.forget_useless = partial(unconfirmed.forget_useless, self)
         self.release, self.order, self.resume_host = operator.release, operator.order, operator.resume_host
 
-    def reload(self, jobs: Iterable[Mapping[str, Any]] | PlanWrite, plan: Plan) -> ReloadReply:
+    def reload(self, jobs: Iterable[Json] | PlanWrite, plan: Plan) -> ReloadReply:
         """Put a checked manifest into force. Running jobs continue with what they were granted."""
         before = self.compared_with
         synced = jobs.finish() if isinstance(jobs, PlanWrite) else self.queue.sync(jobs)

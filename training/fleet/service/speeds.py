@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from training.fleet.database.writer import Database
 from training.fleet.queue.durations import Learned, OfKind
@@ -18,7 +17,7 @@ from training.fleet.scheduling.workload import Workload
 from training.fleet.service.hosts import KnownHost
 from training.fleet.service.service import Service
 from training.fleet.wire.messages import SpeedOnHost, SpeedsOfKind, SpeedsReply
-from training.fleet.wire.words import number, typed
+from training.fleet.wire.words import Json, number, typed
 from training.printable import duration, one_line
 
 KINDS_MOST = 200  # of jobs in one answer
@@ -86,7 +85,7 @@ class SpeedViews:
         )
 
 
-def _unmeasured(capability: Mapping[str, Any]) -> str | None:
+def _unmeasured(capability: Json) -> str | None:
     """Return a sentence if a host reports that it has no torch, without which it cannot measure its speed; else
     None."""
     if "torch_version" not in capability or capability["torch_version"] is not None:
@@ -105,7 +104,7 @@ def _far_off(times: float, cores: float | None) -> str:
 
 def _of_kind(learned: Speeds, of_kind: OfKind, work: Workload, machines: Sequence[str]) -> SpeedsOfKind:
     """Return the predicted durations of one kind of job on each host, the fastest host first."""
-    spec: Mapping[str, Any] = of_kind.spec
+    spec: Json = of_kind.spec
     told = {on: learned.predict(work, on) for on in machines}
     hosts = [SpeedOnHost.of(each, host=host, low=each.at(0.1), high=each.at(0.9)) for host, each in told.items()]
     return SpeedsOfKind(

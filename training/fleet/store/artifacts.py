@@ -23,10 +23,10 @@ import contextlib
 import hashlib
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import msgspec
 
@@ -40,6 +40,7 @@ from training.fleet.store.provenance import BrokenSeal, sealed, unsealed
 from training.fleet.store.reserve import DiskRoom
 from training.fleet.store.store_id import MARK, read_mark, write_mark
 from training.frozen import frozen
+from training.strict_json import Json, JsonObject
 
 BUNDLE = "bundle.tar.zst"
 INDEX = "index.jsonl"
@@ -282,7 +283,7 @@ class ArtifactStore:
 
     # -- provenance ---------------------------------------------------------------------------------------------
 
-    def write_provenance(self, artifact: Artifact, *, job_id: str, attempt: int, record: Mapping[str, Any]) -> Path:
+    def write_provenance(self, artifact: Artifact, *, job_id: str, attempt: int, record: Json) -> Path:
         """Write a durable file that says how an attempt produced this bundle; return the file's path. Call it before
         the commit that accepts the bundle.
 
@@ -297,7 +298,7 @@ class ArtifactStore:
             self._write(target, name, sealed(body))
         return target
 
-    def provenance(self, artifact: Artifact) -> Iterator[dict[str, Any]]:
+    def provenance(self, artifact: Artifact) -> Iterator[JsonObject]:
         """Yield the record of each attempt that delivered this bundle; unreadable ones are left out."""
         folder = (self.root / artifact.path).parent / PROVENANCE
         for name in self._fs.names(folder):

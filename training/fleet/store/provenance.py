@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import msgspec
 
 from training.contract import digest
+from training.strict_json import Json, JsonObject
 
 SEAL = "sha256"  # of the other members as canonical JSON
 
@@ -16,17 +14,17 @@ class BrokenSeal(ValueError):  # noqa: N818 - named for the event
     """A provenance file or note is damaged: its digest does not match, or it is no JSON object."""
 
 
-def sealed(body: Mapping[str, Any]) -> bytes:
+def sealed(body: Json) -> bytes:
     """Return ``body`` encoded as the content of such a file, with its digest."""
     plain = msgspec.json.decode(msgspec.json.encode(body))  # as a reader sees it
     return msgspec.json.encode({**plain, SEAL: digest(plain)}) + b"\n"
 
 
-def unsealed(data: bytes) -> dict[str, Any]:
+def unsealed(data: bytes) -> JsonObject:
     """Return a file's content, without its digest, after checking the digest. Raises BrokenSeal if the bytes are
     damaged."""
     try:
-        body = msgspec.json.decode(data, type=dict[str, Any])
+        body = msgspec.json.decode(data, type=JsonObject)
         if body.pop(SEAL, None) != digest(body):
             raise BrokenSeal("the digest does not match")
     except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError) as error:

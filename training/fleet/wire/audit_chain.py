@@ -4,13 +4,13 @@ writes rows and all code that checks them use this module."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 import msgspec
 
 from training import strict_json
 from training.fleet.wire.messages import AuditEntry
+from training.strict_json import Json
 
 NOBODY = "0" * 64  # the digest before the first row
 
@@ -34,7 +34,7 @@ def first_broken(entries: Iterable[AuditEntry], previous: str = NOBODY) -> int |
     return None
 
 
-def digest(previous: str, row: Mapping[str, Any]) -> str:
+def digest(previous: str, row: Json) -> str:
     """Return the SHA-256, in hexadecimal, of the previous row's digest and this row, both written as canonical JSON."""
     text = strict_json.canonical([previous, dict(row)], ascii_only=True)
     return hashlib.sha256(text.encode()).hexdigest()

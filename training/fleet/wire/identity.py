@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
 from dataclasses import field
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from training.fleet.wire.constants import HOST_ID_PATTERN
 from training.frozen import frozen
+from training.strict_json import Json
 
 URN = "urn:cis490:"
 FINGERPRINT_PREFIX = "sha256:"
@@ -119,7 +119,7 @@ def owner(uris: tuple[str, ...]) -> tuple[Role, str] | None:
     return Role(role), name
 
 
-def peer_of(certificate: Mapping[str, Any] | None, der: bytes | None) -> Peer:
+def peer_of(certificate: Json | None, der: bytes | None) -> Peer:
     """Make the peer of a TLS connection from its certificate, parsed and as DER bytes; without a certificate, it has no
     fingerprint."""
     if not der or certificate is None:

@@ -7,7 +7,7 @@ from typing import Any, Self, dataclass_transform
 
 import msgspec
 
-JsonObject = dict[str, Any]
+from training.strict_json import JsonObject as JsonObject
 
 
 class _Message(msgspec.StructMeta):

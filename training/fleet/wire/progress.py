@@ -7,10 +7,10 @@ each epoch.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from training.fleet.wire.constants import LOG_LINE_CHARS_MAX
+from training.strict_json import Json, JsonObject
 
 PROGRESS_BYTES_MAX = 8192  # of its fields, as they are sent
 PROGRESS_FIRST = ("event", "epoch", "epochs", "loss", "metric", "seconds", "eta_s", "message")  # the known ones
@@ -26,7 +26,7 @@ class Point(NamedTuple):
     seconds: float | None = None  # since the trainer began
 
 
-def point_of(progress: Mapping[str, Any] | None) -> Point | None:
+def point_of(progress: Json | None) -> Point | None:
     """Return the point in a progress object; None unless it has a whole ``epoch`` number, and a loss or a metric."""
     epoch = None if progress is None else _number(progress.get("epoch"))
     if progress is None or epoch is None or epoch != int(epoch) or not 0 <= epoch <= EPOCH_MAX:
@@ -62,13 +62,13 @@ def kept_line(line: str) -> str:
     return line[:LOG_LINE_CHARS_MAX]
 
 
-def parse_progress(line: str) -> dict[str, Any] | None:
+def parse_progress(line: str) -> JsonObject | None:
     """Parse a line of output as progress; None if it is none. Only finite numbers, texts, truth values and nulls
     stay."""
     return taken(line)[0]
 
 
-def taken(line: str, bytes_max: int = PROGRESS_BYTES_MAX) -> tuple[dict[str, Any] | None, str]:
+def taken(line: str, bytes_max: int = PROGRESS_BYTES_MAX) -> tuple[JsonObject | None, str]:
     """Parse a line of output as progress; return its fields (None if it is none) and a remark about omitted fields, or
     an empty text.
 

@@ -6,11 +6,9 @@ Texts in the values come from other machines; the code that shows a text makes i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from training.printable import counted
-
-Json = Mapping[str, Any]
+from training.strict_json import Json
 
 # The last words of a report's verdict: its worst finding.
 LEVELS: Mapping[str, str] = {"good": "rely on it", "caution": "with caution", "poor": "do not use it", "": "not judged"}

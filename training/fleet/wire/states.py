@@ -7,12 +7,13 @@ upload or fetch it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
 from msgspec import Meta
 
 from training.fleet.wire.message import JsonObject, Wire
+from training.strict_json import Json
 
 STRETCHES_MAX = 200  # attempts that a state tells of
 STATE_BYTES_MAX = 4 * 1024**3  # of one job's state
@@ -54,7 +55,7 @@ class StateKeepRequest(Wire):
     stretches: Annotated[list[Stretch], Meta(min_length=1, max_length=STRETCHES_MAX)]
 
 
-def joined(earlier: Sequence[Mapping[str, Any]], own: Mapping[str, Any]) -> list[JsonObject]:
+def joined(earlier: Sequence[Json], own: Json) -> list[JsonObject]:
     """Join the stretches of earlier attempts with ``own``, the newest attempt's, so that each epoch belongs to one
     stretch; return the last 200.
 
@@ -73,7 +74,7 @@ def joined(earlier: Sequence[Mapping[str, Any]], own: Mapping[str, Any]) -> list
     return [*kept, dict(own)][-STRETCHES_MAX:]
 
 
-def _last_known(stretches: Sequence[Mapping[str, Any]]) -> int:
+def _last_known(stretches: Sequence[Json]) -> int:
     """Return the last epoch that a training is known to have reached; 0 when none was reported."""
     points = (point for each in reversed(stretches) for point in (each["ends"], each["begins"]))
     return next((point for point in points if point is not None), 0)

@@ -10,14 +10,12 @@ import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from training.fleet.wire.constants import HEARTBEAT_S
 from training.printable import counted, left_to, one_line, printable, some
 from training.printable import duration as long_time
 from training.printable import size as bytes_in_words
-
-Json = Mapping[str, Any]
+from training.strict_json import Json as Json
 
 ID_SHOWN = 12  # digits of an id or digest
 _ETA_MOST_S = 365 * 86_400.0  # a trainer that announces years does not know
@@ -100,7 +98,7 @@ def declined(told: Json, now: float, clock: Callable[[float, float], str]) -> st
     return left_to(told["by"], told["name"], done=done, here=here)
 
 
-def unconfirmed(worker: Mapping[str, Any]) -> str:
+def unconfirmed(worker: Json) -> str:
     """Say which finished work of a host waits for an operator's decision, and how to decide."""
     host = worker["hostname"]
     said = f"{host} brought results under claims that were never granted here: {some(worker['unconfirmed'])}"

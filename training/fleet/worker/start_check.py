@@ -8,10 +8,10 @@ host nor job; the receiver grants the job again where there is room.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from training.fleet.scheduling.resources import Booking, HeldAttempt
+from training.strict_json import Json
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 HIDDEN = "-1"  # an empty value would be none on Windows
@@ -23,7 +23,7 @@ class NoRoomError(Exception):
     """The host no longer has room for the trainer that was about to start."""
 
 
-def check(booked: Booking, capability: Mapping[str, Any], others: Sequence[HeldAttempt]) -> None:
+def check(booked: Booking, capability: Json, others: Sequence[HeldAttempt]) -> None:
     """Raise NoRoomError if a trainer with this booking no longer fits beside ``others``, which run or are about to
     start.
 
@@ -54,7 +54,7 @@ def _sentence(what: str, wanted: float, left: float) -> str:
     )
 
 
-def variables(booked: Booking, capability: Mapping[str, Any], visible: str | None, *, own: bool) -> dict[str, str]:
+def variables(booked: Booking, capability: Json, visible: str | None, *, own: bool) -> dict[str, str]:
     """Return the environment variables that limit a trainer to its booked GPU, or hide all GPUs if it booked none. A
     custom (``own``) trainer is also limited to its booked cores. ``visible`` is the worker's own
     ``CUDA_VISIBLE_DEVICES``; if it does not match the devices, no variable for the GPU is set."""
@@ -65,7 +65,7 @@ def variables(booked: Booking, capability: Mapping[str, Any], visible: str | Non
     return {**threads, VISIBLE: names[booked.gpu]} if booked.gpu < len(names) else threads
 
 
-def names_of(devices: Sequence[Mapping[str, Any]], visible: str | None) -> list[str]:
+def names_of(devices: Sequence[Json], visible: str | None) -> list[str]:
     """Return the devices' names for ``CUDA_VISIBLE_DEVICES``, in the order of ``devices``; empty if ``visible`` names
     another number of devices."""
     if visible is None:

@@ -10,11 +10,10 @@ import errno
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -28,6 +27,7 @@ from training.fleet.worker import saved_states
 from training.fleet.worker.datasets import Order
 from training.fleet.worker.state import events as t
 from training.printable import one_line
+from training.strict_json import Json, JsonObject
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class StateTransfer:
     folder: Path
     host: str
     calls: Callable[[], StateCalls]
-    _begun: tuple[Mapping[str, Any], ...] = ()
+    _begun: tuple[Json, ...] = ()
     _begins: int | None = None  # the epoch after which this trainer began
     _epoch: int | None = None
     _kept: str | None = None  # the state that was brought last
@@ -193,7 +193,7 @@ class StateTransfer:
             with suppress(OSError):
                 path.write_text(json.dumps(stretches), encoding="utf-8")
 
-    def _stretches(self) -> list[dict[str, Any]]:
+    def _stretches(self) -> list[JsonObject]:
         """Return, for each attempt that has worked on this training, its host and the epochs that it trained."""
         begins = self._begins
         if begins is None and self._begun:
@@ -201,7 +201,7 @@ class StateTransfer:
         own = {"attempt": self.assignment.attempt, "host": self.host, "begins": begins, "ends": self._epoch}
         return joined(self._begun, own)
 
-    def _note_here(self, stretches: Sequence[Mapping[str, Any]]) -> None:
+    def _note_here(self, stretches: Sequence[Json]) -> None:
         """Save beside the state which host trained which epochs, for another attempt on this host."""
         path = saved_states.stretches_of(self.folder)
         with self._noting, suppress(OSError):
@@ -209,7 +209,7 @@ class StateTransfer:
                 write_whole(path, json.dumps(stretches).encode(), durable=False)
 
 
-def stretches_noted(path: Path, output: Path) -> dict[str, Any]:
+def stretches_noted(path: Path, output: Path) -> JsonObject:
     """Return what :meth:`StateTransfer.note` saved, for the attempt's record; empty if the training was never
     continued.
 
@@ -236,7 +236,7 @@ def note_end(folder: Path, assignment: t.Assignment, output: Path) -> None:
             write_whole(path, json.dumps(joined(stretches[:-1], _by_output(stretches[-1], output))).encode())
 
 
-def _by_output(own: Mapping[str, Any], output: Path) -> Mapping[str, Any]:
+def _by_output(own: Json, output: Path) -> Json:
     """Return an attempt's part of the training with the first and last epoch that its ``output`` reports; unchanged if
     it reports none."""
     with suppress(OSError), output.open(encoding="utf-8", errors="replace") as lines:
@@ -246,7 +246,7 @@ def _by_output(own: Mapping[str, Any], output: Path) -> Mapping[str, Any]:
     return own
 
 
-def _stretches_in(path: Path) -> tuple[Mapping[str, Any], ...]:
+def _stretches_in(path: Path) -> tuple[Json, ...]:
     """Return which attempt trained which epochs, as noted in the file; empty if the file is missing or invalid."""
     with suppress(OSError, msgspec.MsgspecError, RecursionError):
         return tuple(each.to_dict() for each in msgspec.json.decode(path.read_bytes(), type=list[Stretch]))

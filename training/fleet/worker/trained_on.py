@@ -11,16 +11,16 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from training import strict_json
 from training.fleet.capability.probe import checkout_commit
 from training.fleet.worker.trainer_command import TrainerInputs
+from training.strict_json import Json, JsonObject
 
 _READ_MAX = 64 * 1024**2  # of a note, of a checkpoint
 
 
-def at_start(spec: Mapping[str, Any], inputs: TrainerInputs, repo_root: Path) -> dict[str, str]:
+def at_start(spec: Json, inputs: TrainerInputs, repo_root: Path) -> dict[str, str]:
     """Return the digests of data and of a custom trainer's code, and the checkout's commit, before the trainer runs;
     unknown ones are left out."""
     found = {"data": _texts(_document(inputs.tensors / "manifest.json"), "data_digest").get("data_digest", "")}
@@ -77,7 +77,7 @@ def _files(repo_root: Path, part: str, *, module: bool) -> list[Path]:
     return sorted(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
 
 
-def _document(path: Path) -> dict[str, Any]:
+def _document(path: Path) -> JsonObject:
     with suppress(OSError, ValueError):
         if path.stat().st_size <= _READ_MAX:
             found = strict_json.loads(path.read_bytes())

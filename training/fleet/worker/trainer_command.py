@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE
 from training.families import program
 from training.frozen import frozen
+from training.strict_json import Json
 
 _FOLDERS = ("--out-dir", "--reports-dir")  # nor what argparse would take for their abbreviations
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")  # parts of file names
@@ -41,7 +41,7 @@ class TrainerInputs:
 
 
 def trainer_command(
-    spec: Mapping[str, Any], inputs: TrainerInputs, *, out_dir: Path, reports_dir: Path, threads: int | None = None
+    spec: Json, inputs: TrainerInputs, *, out_dir: Path, reports_dir: Path, threads: int | None = None
 ) -> list[str]:
     """Return the trainer's command line as a list of arguments, which no shell parses. Raises BadSpecError, whose text
     is one sentence.
@@ -85,12 +85,12 @@ def trainer_command(
     return command
 
 
-def names(spec: Mapping[str, Any]) -> tuple[str, str]:
+def names(spec: Json) -> tuple[str, str]:
     """Return the spec's model and mode. Raises BadSpecError unless both can safely be parts of a path."""
     return _name(spec, "model"), _name(spec, "mode")
 
 
-def _name(spec: Mapping[str, Any], key: str) -> str:
+def _name(spec: Json, key: str) -> str:
     value = spec.get(key)
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise BadSpecError(f"the job's {key} is {value!r}: only a-z, 0-9, dot, dash and underscore")

@@ -24,10 +24,10 @@ from training.fleet.wire import constants
 from training.fleet.wire import messages as wire
 from training.fleet.wire.routes import ROUTES, Access, Route, refusals
 from training.streams import replace_unprintable
+from training.strict_json import JsonObject
 
 PATH = "/v1/openapi.json"
 
-Json = dict[str, Any]
 
 # -- parameters -------------------------------------------------------------------------------------------------
 
@@ -49,7 +49,7 @@ _IN_PATH = (
     ("sha256", _DIGEST, "the SHA-256 of the piece"),
 )
 # By the name in the route table, a header's with a capital; a colon tells two meanings of one name apart.
-_PARAMETERS: Mapping[str, tuple[Json, str]] = {
+_PARAMETERS: Mapping[str, tuple[JsonObject, str]] = {
     "after": (_NUMBER, "the number after which the page begins"),
     "after:model": (_STRING, "`next_after` of the page before"),
     "test": (_STRING, "the test on which they were judged, as `tests` names it; default the most used one"),
@@ -77,9 +77,9 @@ _PARAMETERS: Mapping[str, tuple[Json, str]] = {
 }
 
 
-def _parameters(route: Route) -> list[Json]:
+def _parameters(route: Route) -> list[JsonObject]:
     """Describe the parameters of an endpoint, those in its path first."""
-    found: list[Json] = []
+    found: list[JsonObject] = []
     for name, schema, description in _IN_PATH:
         if f"{{{name}}}" in route.path:
             found.append({"name": name, "in": "path", "description": description, "schema": schema, "required": True})
@@ -94,7 +94,7 @@ def _parameters(route: Route) -> list[Json]:
 # -- the document -----------------------------------------------------------------------------------------------
 
 
-def document() -> Json:
+def document() -> JsonObject:
     """Build the OpenAPI document as a JSON object, in a fixed order."""
     kinds: set[type] = {wire.Problem, JobSpec, HostSpec, TrainerSpec}
     routes = [route for route in ROUTES if not route.page]
@@ -102,8 +102,8 @@ def document() -> Json:
         kinds |= {kind for kind in (route.request, route.reply) if kind not in (None, dict)}
     ordered = sorted(kinds, key=lambda kind: kind.__name__)
     _, components = msgspec.json.schema_components(ordered, ref_template="#/components/schemas/{name}")
-    paths: dict[str, Json] = {}
-    shared: dict[str, Json] = {}
+    paths: dict[str, JsonObject] = {}
+    shared: dict[str, JsonObject] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, shared)
     return {
@@ -126,8 +126,8 @@ def document() -> Json:
     }
 
 
-def _operation(route: Route, shared: dict[str, Json]) -> Json:
-    found: Json = {"operationId": route.name, "summary": route.summary}
+def _operation(route: Route, shared: dict[str, JsonObject]) -> JsonObject:
+    found: JsonObject = {"operationId": route.name, "summary": route.summary}
     if route.access is Access.OPERATOR:
         found["security"] = [{"token": []}, {"bearer": []}, {"certificate": []}]
     elif route.access is not Access.JOINING:
@@ -145,9 +145,9 @@ def _operation(route: Route, shared: dict[str, Json]) -> Json:
     return found
 
 
-def _responses(route: Route, shared: dict[str, Json]) -> Json:
+def _responses(route: Route, shared: dict[str, JsonObject]) -> JsonObject:
     """Describe the responses by status. Refusals that endpoints share are written once, into ``shared``."""
-    found: Json = {"200": _success(route)}
+    found: JsonObject = {"200": _success(route)}
     if route.name in ("model", "probe"):
         found["206"] = _success(route) | {"description": "The requested range"}
     if route.name in ("upload", "complete", "deliver"):
@@ -161,8 +161,8 @@ def _responses(route: Route, shared: dict[str, Json]) -> Json:
     return found
 
 
-def _success(route: Route) -> Json:
-    found: Json = {"description": route.summary, "headers": dict(_DATABASE)}
+def _success(route: Route) -> JsonObject:
+    found: JsonObject = {"description": route.summary, "headers": dict(_DATABASE)}
     if route.reply is not None:
         found["content"] = {"application/json": {"schema": _schema(route.reply)}}
     elif route.method != "HEAD" and route.media:
@@ -173,7 +173,7 @@ def _success(route: Route) -> Json:
 
 
 # Every answer has it; a client takes no answer without it, or with another database's.
-_DATABASE: Json = {
+_DATABASE: JsonObject = {
     constants.HEADER_DATABASE: {
         "required": True,
         "description": "the id of the receiver's database",
@@ -182,7 +182,7 @@ _DATABASE: Json = {
 }
 
 
-def _link(operation: str) -> Json:
+def _link(operation: str) -> JsonObject:
     """Describe how a later request of an attempt takes the job, claim and host from the claim's request and answer."""
     claim, body = "$response.body#/claim_id", "$request.body#/host_id"
     parameters = {"path.job_id": "$response.body#/job_id"}
@@ -193,14 +193,14 @@ def _link(operation: str) -> Json:
     return {"operationId": operation, "parameters": parameters, "requestBody": given}
 
 
-def _refusal(method: str, status: int, names: list[str]) -> Json:
+def _refusal(method: str, status: int, names: list[str]) -> JsonObject:
     text = {"type": "string"}
     headers = _DATABASE | {constants.HEADER_PROBLEM: {"required": True, "schema": text | {"enum": names}}}
     if status in (408, 429, 503, 507):
         needed = status != 429  # after wrong tokens no repetition helps until a person acts
         headers["Retry-After"] = {"required": needed, "schema": text | {"pattern": "^[0-9]+$"}}
     phrase = HTTPStatus(status).phrase
-    found: Json = {"description": f"{phrase}: {', '.join(names)}", "headers": headers}
+    found: JsonObject = {"description": f"{phrase}: {', '.join(names)}", "headers": headers}
     if method != "HEAD":
         which = {"properties": {"type": {"enum": names}, "status": {"const": status}}}
         schema = {"allOf": [_schema(wire.Problem), which]}
@@ -208,7 +208,7 @@ def _refusal(method: str, status: int, names: list[str]) -> Json:
     return found
 
 
-def _schema(kind: type[Any]) -> Json:
+def _schema(kind: type[Any]) -> JsonObject:
     if kind is dict:
         return {"type": "object"}
     return {"$ref": f"#/components/schemas/{kind.__name__}"}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import field
 from enum import StrEnum
-from typing import Any, dataclass_transform
+from typing import dataclass_transform
 
 from msgspec import Struct
 
@@ -30,6 +30,7 @@ from training.fleet.wire.attempts import (
 )
 from training.fleet.worker.state.exit_code import Failure
 from training.frozen import frozen, frozen_kw
+from training.strict_json import JsonObject
 
 
 class OnSilence(StrEnum):
@@ -75,7 +76,7 @@ class Delivery:
     path: str
     sha256: str
     size: int
-    record: dict[str, Any] = field(default_factory=dict)
+    record: JsonObject = field(default_factory=dict)
 
 
 @frozen_kw
@@ -84,7 +85,7 @@ class FailureReport:
 
     assignment: Assignment
     failure: Failure
-    usage: dict[str, Any] = field(default_factory=dict)
+    usage: JsonObject = field(default_factory=dict)
 
 
 @frozen_kw
@@ -264,7 +265,7 @@ class Packed(News):
     path: str
     sha256: str
     size: int
-    record: dict[str, Any] = {}
+    record: JsonObject = {}
 
 
 class PackFailed(AttemptFailed):

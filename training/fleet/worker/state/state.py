@@ -5,7 +5,7 @@ A :class:`StateStep` is one step of the state machine while it is being computed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from training.fleet.wire.constants import ProblemType
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.exit_code import Failure
 from training.fleet.worker.state.usage import TrainerMemory, UsageMeter
+from training.strict_json import Json, JsonObject
 
 Chance = Callable[[], float]  # a number from 0 up to 1
 
@@ -87,7 +88,7 @@ class Work(Struct, frozen=True, kw_only=True):
     beat_said: tuple[bool, str | None] = (False, None)  # whether it was halted, and why, as the last heartbeat said
     # the trainer's reports
     started_at: float | None = None  # None: not in this session
-    progress: Mapping[str, Any] | None = None
+    progress: Json | None = None
     complaint: str | None = None  # its own error text
     printed: int = 0  # lines so far
     first: int = 0  # number of the first that the receiver does not have
@@ -106,7 +107,7 @@ class Work(Struct, frozen=True, kw_only=True):
     killed: bool = False
     stop_by: float | None = None  # when patience with a stopping trainer ends
     failure: Failure | None = None  # the outcome to report
-    usage: dict[str, Any] = {}
+    usage: JsonObject = {}
     beside_at: float | None = None  # when another slot's trainer last ran beside its own
     crowded: bool = False  # memory ran out while others used it, too
     delivery: t.Delivery | None = None
@@ -278,7 +279,7 @@ class StateStep:
         """Enter a phase in which a report is sent, and send the report at once."""
         self.set(phase=phase, call_at=self.now, tries=0)
 
-    def numbered(self, total: int | None = None) -> dict[str, Any]:
+    def numbered(self, total: int | None = None) -> JsonObject:
         """Count the next message about this job, and return its common members: claim, number, progress, and a log from
         the first line that the receiver lacks."""
         self.set_work(seq=self.work.seq + 1)
