@@ -29,6 +29,7 @@ BENT = {
     "cycle": ("left_children", 1, 0),
     "feature far outside": ("split_indices", 0, 2**28),
     "feature outside": ("split_indices", 0, 10_000),
+    "feature negative": ("split_indices", 0, -1),
     "list too short": ("sum_hessian", slice(1), []),
     "list of texts": ("split_conditions", 0, "1"),
     "number too large": ("split_conditions", 0, 1e300),

@@ -26,7 +26,7 @@ from service_running import Receiver
 from training.fleet.queue.unavailable import quarantines
 from training.fleet.scheduling import quarantine
 from training.fleet.scheduling.job import EndReason, JobStatus
-from training.fleet.scheduling.policy import LOSS_BUDGET, TRAINER_BUDGET, Policy, fits
+from training.fleet.scheduling.policy import LOSS_BUDGET, REFUSAL, TRAINER_BUDGET, Policy, fits
 from training.fleet.scheduling.quarantine import Death, Weight, assess, sick, suspect_job
 from training.fleet.wire.constants import ProblemType, Refusal
 from training.printable import clock_time
@@ -115,13 +115,13 @@ def test_a_pardon_gives_back_what_was_paid_and_no_more(died, other_failures, oth
     assert given_back.waits == (last_died and not used_up)
 
 
-@pytest.mark.parametrize("budget", [TRAINER_BUDGET, LOSS_BUDGET])
-def test_a_job_whose_budget_is_given_back_waits_again_though_it_failed_elsewhere(budget):
+@pytest.mark.parametrize(("said", "avoided"), [(TRAINER_BUDGET, None), (LOSS_BUDGET, None), (REFUSAL, "pi")])
+def test_a_job_whose_budget_or_word_is_taken_back_waits_again_though_it_failed_elsewhere(said, avoided):
     died = [an_attempt(end_reason=R.TRAINER_FAILED)]
     elsewhere = an_attempt(claim_id="other", attempt=3, end_reason=R.TRAINER_FAILED)
-    job = a_row(JobStatus.FAILED, trainer_failures=3, ended_by=f"{budget} 3 of 3 times")
+    job = a_row(JobStatus.FAILED, trainer_failures=3, ended_by=f"{said} 3 of 3 times", avoid_host=avoided)
     assert quarantine.refund(job, died, [elsewhere], POLICY).waits
-    granted = a_row(JobStatus.FAILED, trainer_failures=3, grants=200, ended_by=f"{budget} 3 of 3")
+    granted = replace(job, grants=200)
     assert not quarantine.refund(granted, died, [elsewhere], POLICY).waits, "max_grants stands"
 
 
