@@ -258,7 +258,6 @@ def test_the_pages_for_operators_name_every_flag(program, where):
 )
 def test_the_tables_of_flags_have_the_programs_flags_and_defaults(program, make):
     table = re.search(rf"^\| {program} \| default \|.*\n\|[-|]+\n((?:\|.*\n)+)", page("operations.md"), re.MULTILINE)
-    assert table is not None
     told = {}
     for row in table[1].splitlines():
         flags, defaults = row.split("|")[1:3]
@@ -370,7 +369,6 @@ def test_a_name_that_means_nothing_is_seen(prose):
 def test_every_test_that_windows_runs_is_there():
     """``make windows`` leaves out a name without a file in silence."""
     found = re.search(r"^WINDOWS_TESTS := ((?:.*\\\n)*.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert found is not None
     names = found[1].replace("\\", " ").split()
     assert len(names) > 10
     assert [name for name in names if not list((ROOT / "tests").glob(f"**/test_fleet_{name}.py"))] == []

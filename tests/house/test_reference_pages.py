@@ -162,7 +162,6 @@ def test_each_step_of_the_tutorial_can_be_typed(step):
     elif program == "python":
         assert words[1] == "-m"
         module = importlib.util.find_spec(words[2])
-        assert module is not None
         assert module.origin is not None
         folder = Path(module.origin).parent
         source = "".join(each.read_text(encoding="utf-8") for each in folder.glob("*.py"))

@@ -173,7 +173,6 @@ class OnlyTheOwnerActs(Checker):
     @staticmethod
     def claim(call: Call) -> str:
         if call.name == "upload":
-            assert call.request is not None
             return str(call.request.headers.get("X-Claim-Id"))
         return str(call.message.claim_id)
 

@@ -58,7 +58,6 @@ class Endpoints:
         return call, self._about_job(call)
 
     def _about_host(self, call: Call, host: str) -> Endpoint:
-        assert call.request is not None
         service, now = self._at.service, call.request.path.endswith("?now=true")
         work = {
             "release": lambda: service.release(host, "operator"),
@@ -71,7 +70,6 @@ class Endpoints:
         return answer
 
     def _about_state(self, call: Call, state_id: str, what: str = "", sha256: str | None = None) -> Endpoint:
-        assert call.request is not None
         assert call.job_id is not None
         headers, states, get = call.request.headers, self._at.saved_states, call.request.method == "GET"
         calling = Calling(call.job_id, headers.get("X-Claim-Id"), headers.get("X-Host-Id"))
@@ -90,7 +88,6 @@ class Endpoints:
     def _about_job(self, call: Call) -> Endpoint:
         job_id, service = call.job_id, self._at.service
         assert job_id is not None
-        assert call.request is not None
         if call.request.path.endswith("/cancel?removed=true"):
             return (yield Commit(call, lambda: service.cancel(job_id, as_removed=True)))
         if call.name in ("cancel", "requeue", "hold", "unhold"):

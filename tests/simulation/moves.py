@@ -361,7 +361,6 @@ class Carrier:
     # ── inside ──────────────────────────────────────────────────────────────────────────────
 
     def _note_saved(self, move: _Move, content: bytes) -> None:
-        assert move.course is not None
         self._stamp(move.folder)
         self._world.tally["states saved"] += 1
         self._all.saved(self._host, move.assignment, content, move.course.saved(move.assignment.job_id))

@@ -275,7 +275,6 @@ class Storm:
         if not running:
             return
         host = chance.choice(running)
-        assert host.disk is not None
         self._all.second(host, host.disk.start_another(chance))
         self._world.fault(Fault.SECOND_WORKER, host.machine)
 

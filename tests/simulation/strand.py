@@ -79,7 +79,6 @@ class Strand(threading.Thread):
     def _watch(self) -> None:
         self._theirs.acquire()
         if not self.over:
-            assert self._wish is not None
             self._hang_up = self._wish(self._go_on)
         else:
             self.join()

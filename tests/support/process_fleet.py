@@ -95,7 +95,6 @@ class ProcessFleet:
         self.client = FleetClient(url, operator_token=TOKEN, tries=1, transport=self._transport, timeout_s=20.0)
 
     def kill_receiver(self) -> None:
-        assert self.receiver is not None
         self.receiver.kill()
         self.receiver.wait()
 

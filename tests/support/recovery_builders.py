@@ -128,7 +128,6 @@ def bundle_of(state: Deployment, name: str) -> Path:
     database = SqliteDatabase(state.db, read_only=True)
     row = database.one("job", job_id=job_id({"name": name}))
     database.close()
-    assert row is not None
     return state.models / "gbt_realistic" / row["artifact_id"] / "bundle.tar.zst"
 
 

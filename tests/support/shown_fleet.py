@@ -147,7 +147,6 @@ def stored(receiver: Receiver, job: str, claim: str) -> tuple[str, KeptReport | 
     artifact = hashlib.sha256(body).hexdigest()
     found = receiver.queue.get(job)
     attempt = receiver.queue.attempts.by_claim(claim)
-    assert found is not None
     assert attempt is not None
     folder = receiver.folder / "models" / f"{found.model}_{found.mode}" / artifact
     folder.mkdir(parents=True)

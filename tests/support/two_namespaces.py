@@ -162,13 +162,11 @@ class Newcomer:
         self.pasted = self._told()
 
     def look(self) -> dict[str, Any]:
-        assert self.process.stdin is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
         return self._told()
 
     def _told(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, "the newcomer's machine ended"
         told: dict[str, Any] = json.loads(line)

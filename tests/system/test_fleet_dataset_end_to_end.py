@@ -74,7 +74,6 @@ def test_a_worker_without_data_trains_on_what_was_pushed(fleet, tmp_path):
 
 def test_a_receiver_starts_though_a_data_set_is_gone_so_that_it_can_be_pushed(fleet, tmp_path):
     data = make_data(tmp_path / "elsewhere" / "processed", episodes=6)
-    assert fleet.receiver is not None
     fleet.receiver.terminate()
     fleet.receiver.wait()
     lines = PLAN + '[[jobs]]\nname = "other"\nmodel = "gbt"\nmode = "oracle"\ndataset = "%s"\n'

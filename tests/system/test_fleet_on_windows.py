@@ -69,9 +69,7 @@ def said(tmp_path):
 
 
 def test_an_end_comes_back_and_is_put_down(start, tmp_path):
-    ended = start("silent", 3).wait(PATIENCE_S)
-    assert ended is not None
-    assert ended.code == 3
+    assert start("silent", 3).wait(PATIENCE_S).code == 3
     assert json.loads((tmp_path / "end.json").read_text()) == {"ended": 3}
 
 
@@ -97,9 +95,7 @@ def test_a_stop_reaches_the_whole_tree(start, said):
 
 
 def test_a_grandchild_that_holds_the_output_delays_nobody_and_is_swept(start, said):
-    ended = start("leaks_stdout").wait(PATIENCE_S)
-    assert ended is not None
-    assert ended.code == 0
+    assert start("leaks_stdout").wait(PATIENCE_S).code == 0
     until(lambda: gone(int(said())))
 
 
@@ -125,7 +121,6 @@ def test_a_killed_worker_leaves_no_trainer(said, tmp_path):
     command = [sys.executable, str(CHILDREN / "worker_alone.py"), str(tmp_path), sys.executable]
     command += [str(CHILDREN / "has_children.py")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=CHILDREN.parents[1]) as worker:
-        assert worker.stdout is not None
         worker.stdout.readline()
         until(lambda: len(tree(said())) == 2)
         assert not any(map(gone, tree(said())))

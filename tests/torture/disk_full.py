@@ -91,7 +91,6 @@ def _run(disk: str, place: str) -> Counter[str]:
         worker.send_signal(signal.SIGCONT)
         nap(FULL_S)
         assert worker.poll() is None, f"the worker ended: {fleet.log('host')[-1500:]}"
-        assert fleet.receiver is not None
         assert fleet.receiver.poll() is None, f"the receiver ended: {fleet.log('receiver')[-1500:]}"
         ballast.unlink()
         fleet.wait_for(name, "completed")

@@ -225,7 +225,6 @@ class Killing:
             # One that was started a moment ago has not yet learned to leave politely.
             told = code in (0, -signal.SIGTERM)
             assert told, f"{host} left with {code}: {self.fleet.log(host)[-1500:]}"
-        assert self.fleet.receiver is not None
         self.fleet.receiver.terminate()
         code = self.fleet.receiver.wait(60)
         assert code == 0, f"the receiver left with {code}: {self.fleet.log('receiver')[-1500:]}"

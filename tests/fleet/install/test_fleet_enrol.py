@@ -104,7 +104,6 @@ def test_from_the_printed_line_to_a_claim(receiver, person, tmp_path, capsys):
     assert not open_to_others(folder / "client.pem")
     credentials = Credentials(folder)
     known = credentials.identity()
-    assert known is not None
     assert (known.role, known.name, known.receiver_url) == (Role.HOST, "pi", receiver.url)
     client = FleetClient(receiver.url, "pi", tls=credentials.context(), tries=1)
     assert client.claim(a_capability()) is not None
@@ -235,9 +234,7 @@ def test_the_receiver_of_the_first_steps_is_found_in_its_own_folder(tmp_path, mo
     assert find_credentials(environ) is None
     Security(tmp_path / "var" / "tls", ["localhost"], SystemClock())
     assert usual_url(environ) == "https://127.0.0.1:8445"
-    found = find_credentials(environ)
-    assert found is not None
-    assert found.folder == Path("var/tls")
+    assert find_credentials(environ).folder == Path("var/tls")
     if os.name == "posix":
         monkeypatch.setattr(os, "geteuid", lambda: (tmp_path / "var" / "tls").stat().st_uid + 1)
         assert find_credentials(environ) is None, "somebody else's folder vouches for nothing"

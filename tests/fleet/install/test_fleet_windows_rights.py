@@ -115,7 +115,6 @@ class Disk:
         if self.powershell != "works":
             return Ran(0 if self.powershell == "stub" else 127)
         found = re.fullmatch(r".*GetAccessControl\('(.*)'\)\..* -cmatch '(.*)'\) .*", script)
-        assert found is not None
         entry = self.entries.get(PureWindowsPath(found[1]), Entry(ADMIN))
         told = "".join(f"(A;OICI;{MASKS[right]};;;{ABBREVIATED.get(sid, sid)})" for sid, right in entry.given.items())
         sddl = f"O:{ABBREVIATED.get(entry.owner, entry.owner)}D:{'PAI' * entry.protected}{told}"

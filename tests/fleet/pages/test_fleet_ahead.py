@@ -32,7 +32,6 @@ def told(**fields):
 
 def test_each_host_has_its_jobs_to_come_on_a_scale_that_ends_with_the_last():
     found = ahead(told())
-    assert found is not None
     shares = [(found.share(job.begins_at), found.share(job.ends_at)) for job in found.hosts["desk"]]
     assert shares == [(0.0, 0.5), (0.5, 1.0)]
     assert list(found.declined) == ["pi"]

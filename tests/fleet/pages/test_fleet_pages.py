@@ -107,7 +107,6 @@ def test_hostile_text_shows_as_text_on_every_page(tmp_path):
     with Receiver(tmp_path, [hostile, a_job("plain", priority=99)]) as receiver:
         client = receiver.client("pi")
         granted = client.claim(can)
-        assert granted is not None
         client.fail(granted["job_id"], error=HOSTILE, claim_id=granted["claim_id"])
         for route in ROUTES:
             if route.media == HTML and route.method == "GET":
@@ -234,7 +233,6 @@ def test_a_job_says_what_happens_with_it_and_why(receiver):
     assert "&#34;epoch&#34;: 59, " in failed
     assert "&#34;epoch&#34;: 10, " not in failed
     whole = re.search(r'href="(/v1/job/[^"]*/log/text[^"]*)"', get(receiver, "/jobs/mlp-oracle")[2])
-    assert whole is not None
     status, headers, text = get(receiver, whole[1])
     assert (status, headers["content-type"]) == (200, "text/plain; charset=utf-8")
     assert '"epoch": 10, ' in text
@@ -350,7 +348,6 @@ def test_no_report_breaks_a_page(tmp_path):
         client = receiver.client()
         for report in HOSTILE_REPORTS:
             granted = client.claim(a_capability())
-            assert granted is not None
             (tmp_path / "bundle").write_text(granted.job_id)
             artifact = client.upload_artifact(granted.job_id, tmp_path / "bundle")
             client.complete(granted.job_id, artifact_id=artifact, report=report)

@@ -205,7 +205,6 @@ def test_kill_9_of_the_worker_leaves_no_trainer(tmp_path):
     command = [sys.executable, str(CHILDREN / "worker_alone.py"), str(tmp_path)]
     command += [sys.executable, str(CHILDREN / "forks.py")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as worker:
-        assert worker.stdout is not None
         assert int(worker.stdout.readline()) > 0
         until(lambda: printed(tmp_path).endswith("\n"), nap)
         tree = [int(pid) for pid in printed(tmp_path).split()]
@@ -274,7 +273,6 @@ def test_what_left_the_process_group_ends_with_the_worker(tmp_path, ending, grou
     command += [str(CHILDREN / "escapes.py"), "hang"]
     environment = os.environ | {"OWN_GROUP": group}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as worker:
-        assert worker.stdout is not None
         assert int(worker.stdout.readline()) > 0
         until(lambda: printed(tmp_path).endswith("\n"), nap)
         tree = escaped(tmp_path)
@@ -334,7 +332,6 @@ def test_next_worker_ends_the_control_group_that_nobody_holds(tmp_path):
     if not may_make_groups():
         pytest.skip("no control group can be made here")
     folder = supervise_posix.group_for(tmp_path)
-    assert folder is not None
     folder.mkdir()
     argv = [sys.executable, "-c", "import signal; signal.pause()"]
     with subprocess.Popen(argv, env={}, start_new_session=True) as orphan:
@@ -626,7 +623,6 @@ def test_windows_way_of_a_worker_that_was_killed(windows, runner, start, tmp_pat
 def test_end_is_on_record_before_it_is_reported(runner, tmp_path, code):
     ended = begun(runner, tmp_path, "silent", code, end=tmp_path / "end").wait(PATIENCE_S)
     assert end_on_record(tmp_path / "end") == ended
-    assert ended is not None
     assert ended.code == code
 
 

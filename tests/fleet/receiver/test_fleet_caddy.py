@@ -109,7 +109,6 @@ def behind(caddy, folder, config):
             yield receiver
         finally:
             program.terminate()
-            assert program.stderr is not None
             program.stderr.read()
             program.stderr.close()
             program.wait(20)

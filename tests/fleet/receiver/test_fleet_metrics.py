@@ -170,7 +170,6 @@ def test_ends_are_counted_once_and_never_taken_back(world):
     assert world.queue.sweep_stale() == 2
     assert world.scrape()["attempts_total", "host_lost", "infrastructure"] == 2
     job = world.queue.get(str(grants[0].job_id))
-    assert job is not None
     world.queue.moves.readopt(job, world.queue.attempts.of_job(job.job_id)[-1])  # it lives on …
     assert world.scrape()["attempts_total", "host_lost", "infrastructure"] == 2
     assert world.queue.complete(job.job_id, "pi", artifact_id="a" * 64)

@@ -193,7 +193,6 @@ def test_start_reload_stop(plan):
         client = FleetClient(url, "pi", operator_token="sesame", tries=1)
         assert client.health()["status"] == "ok"
         grant = client.claim(a_capability())
-        assert isinstance(grant, Grant)
 
         plan.write_text(HEAD + JOB.format("one", 1) + JOB.format("two", 2))
         process.send_signal(signal.SIGHUP)
@@ -240,7 +239,6 @@ def test_it_answers_and_stops_while_a_trainer_is_asked_in_vain(plan):
         for each in reloads:
             each.start()
         grant = client.claim(a_capability())
-        assert isinstance(grant, Grant)
         bundle = plan.parent / "bundle"
         bundle.write_bytes(b"x" * 100)
         client.complete(grant.job_id, artifact_id=client.upload_artifact(grant.job_id, bundle))
@@ -334,7 +332,6 @@ def test_what_was_acknowledged_survives_kill_9_and_the_index_is_mended(plan, tmp
     with started(plan) as (process, url):
         client = FleetClient(url, "pi", tries=1)
         grant = client.claim(a_capability())
-        assert grant is not None
         artifact = client.upload_artifact(grant.job_id, bundle)
         client.complete(grant.job_id, artifact_id=artifact)
         client.close()

@@ -34,7 +34,6 @@ def trained(receiver, report, body=b"bundle"):
     """Train the next job; returns its id."""
     client = receiver.client()
     grant = client.claim(a_capability())
-    assert grant is not None
     path = receiver.folder / "bundle"
     path.write_bytes(body + grant.job_id.encode())
     artifact = client.upload_artifact(grant.job_id, path)
@@ -124,7 +123,6 @@ def test_a_model_that_retention_removed_stays_in_the_list_and_is_not_offered(rec
         trained(receiver, json.dumps(a_report(0.9)), body=name.encode())
     assert page_of(receiver, "/models").count("Download") == 2
     gone = receiver.queue.get(job_id({"name": "one"}))
-    assert gone is not None
     artifact = Artifact(str(gone.artifact_id), gone.model, gone.mode, 1)
     receiver.writer.submit(lambda: note_removed(receiver.queue.db, Removed(artifact, 0.0, "it is too old"))).result()
     found = {each["name"]: each["removed"] for each in receiver.client().models()["models"]}

@@ -98,9 +98,7 @@ def test_a_copy_is_noticed_within_two_claims_of_each(fleet, counts):
     for worker in (machine, copy):
         if worker not in working:
             assert "two machines ask as pi" in refused(worker)
-    job = fleet.queue.get(str(first.job_id))
-    assert job is not None
-    assert job.host_losses == 0
+    assert fleet.queue.get(str(first.job_id)).host_losses == 0
 
 
 def test_idle_copies_are_noticed_before_there_is_work(fleet):
@@ -142,9 +140,7 @@ def test_losses_of_copies_count_against_no_job(fleet):
     copy.heartbeat()
     machine.ask()
     machine.ask()
-    job = fleet.queue.get(job_id)
-    assert job is not None
-    assert job.host_losses == 0
+    assert fleet.queue.get(job_id).host_losses == 0
     lost = [each for each in fleet.queue.attempts.of_job(job_id) if each.end_reason is EndReason.HOST_LOST]
     assert [each.pardoned for each in lost] == [True]
 

@@ -208,7 +208,6 @@ class Fleet(Receiver):
         """The host takes a job, which ends without its word; returns the claim."""
         claim = self.granted(host)
         attempt = self.queue.attempts.by_claim(claim)
-        assert attempt is not None
         job = self.queue.get(attempt.job_id)
         assert job is not None
         self.queue.quarantines.assess(self.queue.settle(job, attempt, reason))
@@ -351,7 +350,6 @@ def test_what_it_still_holds_is_forgiven_too(fleet):
     fleet.fall_sick()
     fleet.service.fail(held.job_id, a_failure(held.claim_id))
     job = fleet.queue.get(held.job_id)
-    assert job is not None
     assert (job.status, job.trainer_failures) == (JobStatus.PENDING, 0)
 
 
@@ -391,7 +389,6 @@ def see_a_pardoned_loss_come_back(comes_back="heard"):
         fleet.queue.moves.readopt(fleet.job("one"), last)
     assert fleet.job("one").host_losses == 2, "those of the others"
     again = fleet.queue.attempts.by_claim(claims[-1])
-    assert again is not None
     assert not again.pardoned
     if comes_back == "heard":
         fleet.queue.settle(fleet.job("one"), again, R.HOST_LOST)
@@ -645,9 +642,7 @@ def test_a_crash_is_believed_of_ones_own_claims_only(single):
     assert first.claim_id is not None
     single.ask("pi", session=2)  # lost
     single.ask("desktop", session=1, crashed_claims=[first.claim_id, "no-such-claim"])
-    attempt = single.queue.attempts.by_claim(first.claim_id)
-    assert attempt is not None
-    assert not attempt.crashed
+    assert not single.queue.attempts.by_claim(first.claim_id).crashed
 
 
 # ── memory ──────────────────────────────────────────────────────────────────────────────────

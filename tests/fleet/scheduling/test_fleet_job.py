@@ -211,7 +211,6 @@ def test_the_queue_writes_no_move_that_is_not_in_the_table():
     queue = JobQueue(":memory:")
     queue.sync_from_manifest([a_job("one")])
     pending = queue.get("id-one")
-    assert pending is not None
     with pytest.raises(AssertionError, match="may not start from pending"):
         queue.events.moved("complete", pending.job_id, pending.status, JobStatus.COMPLETED)
     assert [event["transition"] for event in queue.db.all("events_of_job", job_id="id-one")] == ["insert"]

@@ -187,11 +187,7 @@ def test_output_of_which_nobody_said_how_much_there_is_waits_for_an_hour(one):
 def test_a_crash_between_file_and_row_costs_nothing(small):
     small.print(["a", "b", "c"])
     steps = small.folding.fold()
-    look = next(steps)
-    assert isinstance(look, Step)
-    read = steps.send(look.work())
-    assert isinstance(read, Step)
-    write = steps.send(read.work())
+    write = steps.send(steps.send(next(steps).work()).work())
     assert isinstance(write, Disk)
     write.work()
     steps.close()

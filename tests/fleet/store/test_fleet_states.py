@@ -515,7 +515,6 @@ def test_what_a_claim_was_bringing_goes_with_it(tmp_path, end):
     with secure(tmp_path, a_job("gbt-realistic")) as receiver:
         first, _ = (receiver.showing(receiver.admitted(name)[0], name=name) for name in ("first", "another"))
         grant, listing = first.claim({"cpu_cores": 4, "ram_available_gib": 8}), listed(weights=b"w")
-        assert grant is not None
         mine = first.state(JOB, grant.claim_id)
         mine.announce(listing)
         mine.bring(listing.dataset_id, [(listing.files[0].pieces[0], b"w")])
@@ -537,9 +536,7 @@ def test_a_state_names_only_hosts_that_had_the_job(tmp_path):
             CALLS[each](mine, listing)
         said = [(1, "victim"), (1, "first"), (2, "second"), (7, "first"), (0, "second")]
         mine.keep(listing.dataset_id, stretches=[{"attempt": attempt, "host": host} for attempt, host in said])
-        assert receiver.hub.states is not None
         kept = receiver.hub.states.of(JOB)
-        assert kept is not None
         assert [(each.attempt, each.host) for each in kept.stretches] == [(1, "first"), (2, "second")]
 
 
@@ -569,7 +566,6 @@ def test_a_trainer_that_saved_nothing_brings_nothing_and_an_equal_state_travels_
         assignment = granted(receiver, "first")
         here = transfer(receiver, assignment, tmp_path / "nowhere", "first")
         here.bring_last()
-        assert receiver.hub.states is not None
         assert receiver.hub.states.of(JOB) is None
         here = transfer(receiver, assignment, saved(tmp_path / "a", b"w"), "first")
         here.bring_last()

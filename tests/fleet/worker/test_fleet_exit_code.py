@@ -33,9 +33,7 @@ def exited(code):
 
 
 def headline(ended, lines, complaint=None):
-    failure = judge(ended, lines, complaint)
-    assert failure is not None
-    return failure.error.splitlines()[0]
+    return judge(ended, lines, complaint).error.splitlines()[0]
 
 
 def test_success_is_no_failure():
@@ -70,7 +68,6 @@ def test_first_line_is_the_actual_error(lines, complaint, words):
 def test_error_says_nothing_twice_and_leaves_progress_out():
     lines = ['{"event": "start"}', "reading", '{"event": "error", "message": "no rows"}']
     failure = judge(exited(65), [*lines, "error: no rows"], "no rows")
-    assert failure is not None
     assert failure.error == "exit status 65: no rows\nreading"
 
 
@@ -122,9 +119,7 @@ KILLED = Ended(signal=9, max_rss_kib=6 * GIB)
     ],
 )  # fmt: skip
 def test_which_memory_ran_out_is_told_only_on_evidence(ended, lines, lacking):
-    failure = judge(ended, lines)
-    assert failure is not None
-    assert failure.out_of_memory is lacking
+    assert judge(ended, lines).out_of_memory is lacking
 
 
 @pytest.mark.skipif(os.name == "nt", reason="no signal ends a process there")
@@ -146,9 +141,7 @@ def test_a_page_that_does_not_come_is_said():
 
 @pytest.mark.parametrize("ended", [exited(75), Ended(signal=15)])
 def test_being_asked_to_stop_by_somebody_else_is_nobodys_fault(ended):
-    failure = judge(ended, TRACEBACK)
-    assert failure is not None
-    assert failure.reason is EndReason.INTERRUPTED
+    assert judge(ended, TRACEBACK).reason is EndReason.INTERRUPTED
 
 
 def test_unheard_of_signal_has_a_number():

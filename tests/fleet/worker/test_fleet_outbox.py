@@ -456,7 +456,6 @@ def test_whatever_a_trainer_prints_the_receiver_takes_and_keeps(tmp_path_factory
     lines = fitting(tuple(line[:LOG_LINE_CHARS_MAX] for line in found))
     complaints = [str(each.get("message")) for each in said if each["event"] == "error"]
     failure = judge(Ended(code=code), lines, complaints[-1] if complaints else None)
-    assert failure is not None
     receiver = with_two_jobs()
     claim_id = receiver.granted()
     client = FleetClient("http://receiver:1", "pi", transport=Wire(receiver), tries=1)
@@ -490,7 +489,6 @@ def away_while_the_worker_dies(fleet, behaviour, crash_at):
     fleet.plan(job=behaviour)
     fleet.start_receiver()
     assert fleet.start_worker(crash_at=crash_at).wait(PATIENCE_S) == -9, fleet.log("host")
-    assert fleet.receiver is not None
     fleet.receiver.kill()
     fleet.receiver.wait()
     fleet.start_worker()

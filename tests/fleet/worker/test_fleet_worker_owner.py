@@ -168,9 +168,7 @@ def test_paused_time_is_no_training_time_and_no_silence():
     worker.take(t.Measured(claim_id=ONE.claim_id), after_s=10.0)
     assert not worker.all(t.StopTrainer), "the pause does not count afterwards either"
     worker.ended(ONE).packed(ONE)
-    delivery = worker.slots.works[0].delivery
-    assert delivery is not None
-    assert delivery.record["train_s"] == 20.0 + FIRST_BEAT_S
+    assert worker.slots.works[0].delivery.record["train_s"] == 20.0 + FIRST_BEAT_S
 
 
 def test_a_trainer_that_neither_speaks_nor_computes_is_stopped():
@@ -417,7 +415,6 @@ def test_no_lock_outlives_a_worker_that_is_killed():
         "time.sleep(600)\n"
     )
     holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
-    assert holder.stdout is not None
     ended = os.pidfd_open(json.loads(holder.stdout.readline()))
     try:
         holder.send_signal(signal.SIGKILL)

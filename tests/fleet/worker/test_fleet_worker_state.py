@@ -1063,7 +1063,6 @@ def check(worker, saved):
     if state.phase in (Phase.UPLOADING, Phase.COMPLETING, Phase.FAILING, Phase.ASKING):
         assert state.call is not None or state.call_at is not None, "nothing would ever move"
     if state.phase is Phase.STOPPING:
-        assert work is not None
         assert work.stop_by is not None
     if state.phase in (Phase.RUNNING, Phase.UPLOADING) and work is not None:
         assert work.beat_at is not None or state.phase is Phase.UPLOADING
