@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -65,13 +64,13 @@ class Cluster:
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
 
-def free_port() -> int:
+def free_port():
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         return int(listening.getsockname()[1])
 
 
-def _start(folder: Path, name: str, *command: str | Path, **more: str) -> subprocess.Popen[bytes]:
+def _start(folder, name, *command, **more):
     with (folder / f"{name}.out").open("wb") as said:
         return subprocess.Popen(
             [str(word) for word in command],
@@ -79,7 +78,7 @@ def _start(folder: Path, name: str, *command: str | Path, **more: str) -> subpro
         )  # fmt: skip
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def _stop(process):
     """End a process and what it started: its group, as it leads one."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
@@ -90,7 +89,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         process.wait(10)
 
 
-def _until(process: subprocess.Popen[bytes], said: Path, words: str, tries: int = 600) -> None:
+def _until(process, said, words, tries=600):
     """Wait until a program has printed something, looking for it ten times a second."""
     for _ in range(tries):
         if words in said.read_text(errors="replace"):
@@ -102,7 +101,7 @@ def _until(process: subprocess.Popen[bytes], said: Path, words: str, tries: int 
 
 
 @contextlib.contextmanager
-def dask(folder: Path, *, nanny: bool) -> Iterator[Cluster]:
+def dask(folder, *, nanny):
     """A scheduler, and two processes that work for it one task at a time; a ``nanny`` of each replaces lost ones."""
     address = f"tcp://127.0.0.1:{free_port()}"
     cluster = Cluster(f"dask:{address}")
@@ -130,7 +129,7 @@ def dask(folder: Path, *, nanny: bool) -> Iterator[Cluster]:
 
 
 @contextlib.contextmanager
-def ray(folder: Path) -> Iterator[Cluster]:
+def ray(folder):
     """One machine of Ray with two cores. Its parts wait 15 s for each other: on a busy machine it starts again."""
     quiet = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_raylet_start_wait_time_s": "120"}
     for last in (False, False, True):
@@ -154,7 +153,7 @@ def ray(folder: Path) -> Iterator[Cluster]:
 
 
 @contextlib.contextmanager
-def slurm(folder: Path) -> Iterator[Cluster]:
+def slurm(folder):
     """A controller and one machine with two cores; partitions ``small``, and ``down``, which is."""
     for name in ("state", "spool"):
         (folder / name).mkdir()

@@ -7,15 +7,13 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 from training.data import build as building
 from training.data import cut as cutting
-from training.data.cut import CutPlan, CutTask, cut
-from training.data.extract import EpisodeFacts, remembered
+from training.data.cut import cut
+from training.data.extract import remembered
 
 
-def _end_once(marks: Path) -> None:
+def _end_once(marks):
     """Kill this process, unless one was killed before."""
     try:
         (marks / "killed").touch(exist_ok=False)
@@ -30,13 +28,13 @@ class KilledReading:
 
     marks: Path
 
-    def __call__(self, task: tuple[Path, float | None, Path]) -> EpisodeFacts:
+    def __call__(self, task):
         found = remembered(task)
         _end_once(self.marks)
         return found
 
     @classmethod
-    def put(cls, patch: pytest.MonkeyPatch, marks: Path) -> None:
+    def put(cls, patch, marks):
         patch.setattr(building, "remembered", cls(marks))
 
 
@@ -46,11 +44,11 @@ class KilledCutting:
 
     marks: Path
 
-    def __call__(self, plan: CutPlan, task: CutTask) -> None:
+    def __call__(self, plan, task):
         cut(plan, task._replace(rows=task.rows[: task.rows.size // 2]))
         _end_once(self.marks)
         cut(plan, task)
 
     @classmethod
-    def put(cls, patch: pytest.MonkeyPatch, marks: Path) -> None:
+    def put(cls, patch, marks):
         patch.setattr(cutting, "cut", cls(marks))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-from pathlib import Path
 
 import pytest
 import trainer_builders as trainers
@@ -13,7 +12,7 @@ from training.trainer import score as score_cli
 
 
 @pytest.fixture(scope="session")
-def scored_once(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, bytes]:
+def scored_once(tmp_path_factory):
     folder = tmp_path_factory.mktemp("scored")
     data = trainers.make_data(folder / "data", reference=True)
     with pytest.MonkeyPatch.context() as patch:  # rivals have no part here, and cost more than the model
@@ -27,7 +26,7 @@ def scored_once(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, b
     return checkpoint, data, (folder / "scores.csv").read_bytes()
 
 
-def score(*arguments: object) -> tuple[int, str]:
+def score(*arguments):
     """Score in this process: the exit code, and what was said but notes and summary."""
     said = io.StringIO()
     with contextlib.redirect_stderr(said):

@@ -16,7 +16,7 @@ class Noted:
 
     folder: Path
 
-    def __call__(self, number: int) -> int:
+    def __call__(self, number):
         (self.folder / str(number)).touch(exist_ok=False)
         return number * number
 
@@ -29,7 +29,7 @@ class Killing:
     at: int
     times: int
 
-    def __call__(self, number: int) -> int:
+    def __call__(self, number):
         before = len(list(self.folder.glob("killed-*")))
         if number == self.at and before < self.times:
             (self.folder / f"killed-{before}").touch()
@@ -37,7 +37,7 @@ class Killing:
         return number * number
 
 
-def bad_at_seven(number: int) -> int:
+def bad_at_seven(number):
     if number == 7:
         raise DataError("number 7 is bad")
     return number

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
-
-import pytest
 
 from training.fleet.process import usage
 
@@ -23,34 +19,34 @@ class FakeClock:
     "awake" time during :meth:`suspend`.
     """
 
-    def __init__(self, now: float = EPOCH, boot: float = 1_000.0) -> None:
+    def __init__(self, now=EPOCH, boot=1_000.0):
         self._now, self._boot, self._awake = now, boot, boot
 
-    def now(self) -> float:
+    def now(self):
         return self._now
 
-    def monotonic(self) -> float:
+    def monotonic(self):
         return self._boot
 
-    def awake(self) -> float:
+    def awake(self):
         return self._awake
 
-    def advance(self, seconds: float) -> None:
+    def advance(self, seconds):
         """Time goes by."""
         assert seconds >= 0, "time does not run backwards; use step() for a wall clock that does"
         self.suspend(seconds)
         self._awake += seconds
 
-    def step(self, seconds: float) -> None:
+    def step(self, seconds):
         """Somebody set the wall clock."""
         self._now += seconds
 
-    def suspend(self, seconds: float) -> None:
+    def suspend(self, seconds):
         """The machine slept."""
         self._now += seconds
         self._boot += seconds
 
-    def restart(self, *, boot: float = 10.0) -> None:
+    def restart(self, *, boot=10.0):
         """The machine was started anew: the boot clock begins again, the wall clock goes on."""
         self._boot = self._awake = boot
 
@@ -63,13 +59,13 @@ class FakeShelf:
     root: Path = Path("/")
     bundles: set[tuple[str, str, str]] = field(default_factory=set)
 
-    def put(self, artifact_id: str, *, model: str, mode: str) -> None:
+    def put(self, artifact_id, *, model, mode):
         self.bundles.add((artifact_id, model, mode))
 
-    def has_room(self, incoming_bytes: int = 0) -> bool:
+    def has_room(self, incoming_bytes=0):
         return self.room
 
-    def find(self, artifact_id: str, *, model: str, mode: str) -> object | None:
+    def find(self, artifact_id, *, model, mode):
         key = (artifact_id, model, mode)
         return key if key in self.bundles else None
 
@@ -77,10 +73,10 @@ class FakeShelf:
 class Counting:
     """A source of claim ids that a test can read: ``claim-1``, ``claim-2`` …"""
 
-    def __init__(self, prefix: str = "claim") -> None:
+    def __init__(self, prefix="claim"):
         self.prefix, self.drawn = prefix, 0
 
-    def __call__(self) -> str:
+    def __call__(self):
         self.drawn += 1
         return f"{self.prefix}-{self.drawn}"
 
@@ -91,21 +87,21 @@ class FakePynvml(ModuleType):
     class NVMLError(Exception):
         pass
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, **answers: Callable[..., Any]) -> None:
+    def __init__(self, monkeypatch, **answers):
         super().__init__("pynvml")
         self.open = 0
         vars(self).update({f"nvml{name}": answer for name, answer in answers.items()})
         monkeypatch.setitem(sys.modules, "pynvml", self)
         monkeypatch.setattr(usage, "_has_nvml", lambda: True)
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        def fails(*_: object) -> None:
+    def __getattr__(self, name):
+        def fails(*_):
             raise self.NVMLError(name)
 
         return fails
 
-    def nvmlInit(self) -> None:
+    def nvmlInit(self):
         self.open += 1
 
-    def nvmlShutdown(self) -> None:
+    def nvmlShutdown(self):
         self.open -= 1

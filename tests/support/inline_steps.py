@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TypeVar
 
-from training.clock import Clock
 from training.fleet.queue.jobs import JobQueue
-from training.fleet.service.delivery import Step, Steps
+from training.fleet.service.delivery import Step
 from training.fleet.service.logs import Folding
 from training.fleet.service.service import Service
 from training.fleet.store.artifacts import ArtifactStore
@@ -15,15 +13,14 @@ from training.fleet.store.artifacts import ArtifactStore
 T = TypeVar("T")
 
 
-def taken(steps: Steps[T]) -> T:
+def taken(steps):
     """Take every step; returns what the sequence does."""
     outcome, error = None, None
     while True:
         try:
             step = steps.send(outcome) if error is None else steps.throw(error)
         except StopIteration as end:
-            result: T = end.value
-            return result
+            return end.value
         assert isinstance(step, Step)
         try:
             outcome, error = step.work(), None
@@ -31,7 +28,7 @@ def taken(steps: Steps[T]) -> T:
             outcome, error = None, raised
 
 
-def fold(db: Path, models: Path, clock: Clock | None = None) -> int:
+def fold(db, models, clock=None):
     """Move the output that is due into files, as a receiver does; returns the number of new files."""
     queue = JobQueue(db, clock=clock)
     try:

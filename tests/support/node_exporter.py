@@ -10,9 +10,7 @@ import socket
 import subprocess
 import time
 import urllib.request
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -23,14 +21,14 @@ INCIDENTS_EACH, LASTS_S = 6, 900
 PATIENCE_S = 30.0
 
 
-def program(name: str) -> str:
+def program(name):
     """Debian's packages have them; .ci/run installs them, and nothing here is skipped without."""
     found = shutil.which(name)
     assert found is not None, f"{name} is missing: apt-get install prometheus prometheus-node-exporter"
     return found
 
 
-def incidents() -> list[tuple[int, int, str]]:
+def incidents():
     """Begin, end and host of each, a while apart and at another time on every host."""
     each = (END - BEGIN) // INCIDENTS_EACH
     return [
@@ -40,15 +38,15 @@ def incidents() -> list[tuple[int, int, str]]:
     ]
 
 
-def log_of_incidents() -> str:
-    def at(seconds: int) -> str:
+def log_of_incidents():
+    def at(seconds):
         return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
     rows = [f"{at(begin)},{at(end)},attack,{host}\n" for begin, end, host in incidents()]
     return "start,end,label,host\n" + "".join(rows)
 
 
-def rates(host: str) -> dict[str, np.ndarray]:
+def rates(host):
     """By series: growth by the second of counters, levels of gauges, at each scrape."""
     t = np.arange(BEGIN, END, EVERY_S)
     rng = np.random.default_rng(HOSTS.index(host))
@@ -56,7 +54,7 @@ def rates(host: str) -> dict[str, np.ndarray]:
     for begin, end, of in incidents():
         busy[(t >= begin) & (t < end) & (host == of)] = 1.0
 
-    def noisy(usual: float, more: float) -> np.ndarray:
+    def noisy(usual, more):
         return (usual + more * busy) * rng.lognormal(0, 0.35, t.size)
 
     return {
@@ -79,10 +77,10 @@ def rates(host: str) -> dict[str, np.ndarray]:
 GAUGES = ("node_load1", "node_memory_MemTotal_bytes", "node_memory_MemAvailable_bytes")
 
 
-def openmetrics() -> str:
+def openmetrics():
     """All samples as OpenMetrics text, a family after the other."""
     t = np.arange(BEGIN, END, EVERY_S)
-    families: dict[str, list[str]] = {}
+    families = {}
     for host in HOSTS:
         for series, rate in rates(host).items():
             name, _, labels = series.partition("{")
@@ -95,7 +93,7 @@ def openmetrics() -> str:
     return "".join(parts) + "# EOF\n"
 
 
-def measured() -> pl.DataFrame:
+def measured():
     """The same machines as a table of some other recorder."""
     t = np.arange(BEGIN, END, EVERY_S)
     parts = []
@@ -106,20 +104,18 @@ def measured() -> pl.DataFrame:
     return pl.concat(parts).with_columns((pl.col("timestamp") * 1000).cast(pl.Datetime("ms", "UTC")))
 
 
-def free_port() -> int:
+def free_port():
     with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-        return port
+        return free.getsockname()[1]
 
 
-def get(url: str) -> bytes:
+def get(url):
     """Ask again until something answers, or patience is at its end."""
     end = time.monotonic() + PATIENCE_S
     while True:
         try:
             with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
-                body: bytes = answer.read()
-                return body
+                return answer.read()
         except OSError:
             if time.monotonic() > end:
                 raise
@@ -127,7 +123,7 @@ def get(url: str) -> bytes:
 
 
 @contextmanager
-def started(*command: str, folder: Path) -> Iterator[None]:
+def started(*command, folder):
     with (folder / "said.log").open("wb") as said:
         process = subprocess.Popen([program(command[0]), *command[1:]], stdout=said, stderr=said, cwd=folder)
         try:
@@ -138,7 +134,7 @@ def started(*command: str, folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def prometheus(folder: Path) -> Iterator[str]:
+def prometheus(folder):
     """A real Prometheus with these samples: its address."""
     (folder / "samples.txt").write_text(openmetrics())
     command = [program("promtool"), "tsdb", "create-blocks-from", "openmetrics", "samples.txt", "data"]

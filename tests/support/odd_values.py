@@ -6,10 +6,7 @@ What reads a file that others may have touched must end in its own error for eac
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
-from typing import Any
-
-Place = tuple[str | int, ...]
+from collections.abc import Mapping
 
 ODD = (
     *(None, True, 7, -1, 1.5, 1e300, float("nan"), float("inf"), 10**30),
@@ -18,11 +15,11 @@ ODD = (
 GONE = object()
 
 
-def variants(document: Mapping[str, Any]) -> Iterator[tuple[Place, object, dict[str, Any]]]:
+def variants(document):
     """(where, what is there now, the document); of a list only the first two members are changed."""
     for place in _places(document):
         for value in (*ODD, GONE):
-            changed: Any = copy.deepcopy(dict(document))
+            changed = copy.deepcopy(dict(document))
             inside = changed
             for step in place[:-1]:
                 inside = inside[step]
@@ -33,7 +30,7 @@ def variants(document: Mapping[str, Any]) -> Iterator[tuple[Place, object, dict[
             yield place, value, changed
 
 
-def _places(value: Any) -> Iterator[Place]:
+def _places(value):
     inside = value.items() if isinstance(value, Mapping) else ()
     inside = enumerate(value[:2]) if isinstance(value, list) else inside
     for name, below in inside:

@@ -9,9 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from processes import nap
 
@@ -25,7 +23,7 @@ LOOK_S = 0.02
 TOKEN = "only-for-this-test"
 
 
-def until(condition: Callable[[], Any], what: str = "", patience_s: float = PATIENCE_S) -> Any:
+def until(condition, what="", patience_s=PATIENCE_S):
     """Return what the condition gives as soon as it is true; AssertionError when it never is."""
     end = time.monotonic() + patience_s
     while True:
@@ -36,22 +34,22 @@ def until(condition: Callable[[], Any], what: str = "", patience_s: float = PATI
         nap(LOOK_S)
 
 
-def parent_of(pid: int) -> int:
+def parent_of(pid):
     with contextlib.suppress(OSError):
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     return 0
 
 
 class ProcessFleet:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder = folder
-        self.receiver: subprocess.Popen[bytes] | None = None
-        self.started: list[subprocess.Popen[bytes]] = []
+        self.receiver = None
+        self.started = []
         self.port = 0
         self._connect("http://127.0.0.1:1")
         self.url = ""
 
-    def close(self) -> None:
+    def close(self):
         for process in self.started:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGCONT)
@@ -59,7 +57,7 @@ class ProcessFleet:
             process.wait()
         self._transport.close()
 
-    def run(self, *words: str, log: str, crash: str = "", **environment: str) -> subprocess.Popen[bytes]:
+    def run(self, *words, log, crash="", **environment):
         """``crash``: see training/crashpoint.py."""
         with (self.folder / log).open("ab") as file:
             process = subprocess.Popen(
@@ -72,14 +70,14 @@ class ProcessFleet:
         self.started = [each for each in self.started if each.returncode is None] + [process]
         return process
 
-    def serve(self, *words: str, crash: str = "", wait: bool = True, **environment: str) -> subprocess.Popen[bytes]:
+    def serve(self, *words, crash="", wait=True, **environment):
         """Start the receiver on the address it had; wait until it serves, unless it is to die."""
         log = self.folder / "receiver.log"
         seen = log.stat().st_size if log.exists() else 0
         words = (*words, "--port", str(self.port), "--manifest", "plan.toml")
         self.receiver = process = self.run(*words, log=log.name, crash=crash, **environment)
 
-        def serving() -> re.Match[str] | None:
+        def serving():
             assert process.poll() is None, log.read_text()[seen:][-2000:]
             return re.search(r"listening on (http://127.0.0.1:(\d+))", log.read_text()[seen:])
 
@@ -90,20 +88,19 @@ class ProcessFleet:
             self._connect(found[1])
         return process
 
-    def _connect(self, url: str) -> None:
+    def _connect(self, url):
         self.url, self._transport = url, HttpTransport(url)
         self.client = FleetClient(url, operator_token=TOKEN, tries=1, transport=self._transport, timeout_s=20.0)
 
-    def kill_receiver(self) -> None:
+    def kill_receiver(self):
         self.receiver.kill()
         self.receiver.wait()
 
-    def job(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = self.client.job(name)
-        return found
+    def job(self, name):
+        return self.client.job(name)
 
-    def status(self, name: str) -> str:
+    def status(self, name):
         return str(self.job(name)["job"]["status"])
 
-    def log(self, name: str) -> str:
+    def log(self, name):
         return (self.folder / f"{name}.log").read_text(errors="replace")

@@ -6,13 +6,10 @@ import contextlib
 import json
 import socket
 import threading
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any
 
 from builders import a_job
 
-from training.clock import Clock, SystemClock
+from training.clock import SystemClock
 from training.contract import digest
 from training.files import LocalFs
 from training.fleet.client.client import FleetClient
@@ -22,7 +19,6 @@ from training.fleet.queue.jobs import JobQueue
 from training.fleet.receiver.http.context import ReceiverContext, ReceiverSettings, WaitingRoom
 from training.fleet.receiver.http.server import Server, configuration
 from training.fleet.receiver.program import create_app
-from training.fleet.receiver.security.tls import Security
 from training.fleet.recovery.doctor import examine
 from training.fleet.recovery.findings import Gravity
 from training.fleet.scheduling.policy import Policy, Scheduling
@@ -32,7 +28,6 @@ from training.fleet.service.state import Deployment
 from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.datasets import DatasetStore
 from training.fleet.store.states import StateStore
-from training.fleet.wire.messages import ReloadReply
 
 TOKEN = "sesame, öffne dich"
 
@@ -42,19 +37,19 @@ class SmallDisk(LocalFs):
 
     free = 10**12
 
-    def free_bytes(self, path: Path) -> int:
+    def free_bytes(self, path):
         return self.free
 
 
 class WatchedRoom(WaitingRoom):
     """Tells the test when a claim begins to wait and when it stops waiting."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.waiting = threading.Semaphore(0)
         self.left = threading.Semaphore(0)
 
-    async def wait(self, *args: Any) -> None:
+    async def wait(self, *args):
         self.waiting.release()
         try:
             await super().wait(*args)
@@ -70,16 +65,8 @@ class Receiver:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        jobs: list[dict[str, Any]],
-        *,
-        security: Security | None = None,
-        clock: Clock | None = None,
-        fleet_clock: Clock | None = None,
-        scheduling: Scheduling = Scheduling.FIRST_COME,
-        **settings: Any,
-    ) -> None:
+        self, folder, jobs, *, security=None, clock=None, fleet_clock=None, scheduling=Scheduling.FIRST_COME, **settings
+    ):
         self.folder = folder
         self.disk = SmallDisk()
         policy = Policy(sweep_period_s=3600, second_opinion_s=0)  # a refusal is final at once
@@ -114,14 +101,14 @@ class Receiver:
         self.address = self.listener.getsockname()
         self.url = f"http://127.0.0.1:{self.address[1]}"
         self.thread = threading.Thread(target=self.server.run, args=([self.listener],))
-        self.clients: list[FleetClient] = []
+        self.clients = []
         self.judged = True
 
-    def __enter__(self) -> Receiver:
+    def __enter__(self):
         self.thread.start()
         return self
 
-    def __exit__(self, failed: object, *_: object) -> None:
+    def __exit__(self, failed, *_):
         for client in self.clients:
             client.close()
         self.stop()
@@ -133,72 +120,72 @@ class Receiver:
         if self.judged and failed is None:
             self.judge()
 
-    def judge(self) -> None:
+    def judge(self):
         """Check that no promise is broken after the test. One that breaks things itself sets ``judged`` False."""
         state = Deployment(self.folder / "jobs.db", self.folder / "models", self.folder / "tls")
         report = examine(state, SystemClock(), fs=self.disk)
         bad = [each.sentence for each in report.findings if each.level is Gravity.FAULT]
         assert bad == [], bad
 
-    def stop(self) -> None:
+    def stop(self):
         self.server.stop()
         self.thread.join(30)
         assert not self.thread.is_alive(), "the receiver did not stop"
 
-    def client(self, host: str = "pi", token: str | None = TOKEN, **how: Any) -> FleetClient:
+    def client(self, host="pi", token=TOKEN, **how):
         client = FleetClient(self.url, host, operator_token=token, tries=how.pop("tries", 1), **how)
         self.clients.append(client)
         return client
 
-    def add(self, *jobs: dict[str, Any]) -> None:
+    def add(self, *jobs):
         """Add jobs as a reload does."""
         self.plan += [job | {"job_id": job_id(job)} for job in jobs]
         self.client().reload()
 
-    def status(self, name: str) -> str:
+    def status(self, name):
         return str(self.client().job(name)["job"]["status"])
 
-    def index(self) -> list[dict[str, Any]]:
+    def index(self):
         file = self.folder / "models" / "index.jsonl"
         return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
-    def _reload(self, _who: str) -> ReloadReply:
+    def _reload(self, _who):
         return self.writer.submit(lambda: self.service.reload(self.plan, self.read)).result()
 
 
-def job_id(job: Mapping[str, Any]) -> str:
+def job_id(job):
     return digest(job["name"])
 
 
-def running(folder: Path, *names: str, **settings: Any) -> Receiver:
+def running(folder, *names, **settings):
     return Receiver(folder, [a_job(name) for name in names or ("gbt-realistic",)], **settings)
 
 
 class Wire:
     """A connection on which a test says exactly what it wants."""
 
-    def __init__(self, receiver: Receiver) -> None:
+    def __init__(self, receiver):
         self.socket = socket.create_connection(receiver.address, timeout=30)
         self.database_id = receiver.hub.database_id
 
-    def __enter__(self) -> Wire:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.socket.close()
 
-    def send(self, data: bytes | str) -> Wire:
+    def send(self, data):
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.socket.sendall(data.encode() if isinstance(data, str) else data)
         return self
 
-    def request(self, method: str, path: str, body: bytes = b"", **headers: Any) -> Wire:
+    def request(self, method, path, body=b"", **headers):
         """A whole request; the names of headers are given with ``_`` for ``-``."""
         given = {"Host": "127.0.0.1", "Content_Length": len(body), **headers}
         lines = [f"{name.replace('_', '-')}: {value}" for name, value in given.items() if value is not None]
         return self.send("\r\n".join([f"{method} {path} HTTP/1.1", *lines, "", ""])).send(body)
 
-    def answer(self) -> tuple[int, dict[str, str], bytes]:
+    def answer(self):
         """Status, headers in lower case, body."""
         data = b""
         while b"\r\n\r\n" not in data:
@@ -211,7 +198,7 @@ class Wire:
             body += self._more()
         return int(first.split()[1]), headers, body
 
-    def problem(self) -> tuple[int, str]:
+    def problem(self):
         """Status and slug of a refusal, which must be a problem document."""
         status, headers, body = self.answer()
         assert headers["content-type"] == "application/problem+json"
@@ -222,7 +209,7 @@ class Wire:
         assert "Traceback" not in found["detail"]
         return status, found["type"]
 
-    def _more(self) -> bytes:
+    def _more(self):
         data = self.socket.recv(1 << 20)
         if not data:
             raise EOFError("the receiver hung up")
@@ -230,11 +217,11 @@ class Wire:
 
 
 @contextlib.contextmanager
-def in_background(call: Any) -> Iterator[list[Any]]:
+def in_background(call):
     """Run ``call`` beside the test; the list has its result (or exception) when the block is left."""
-    result: list[Any] = []
+    result = []
 
-    def run() -> None:
+    def run():
         try:
             result.append(call())
         except Exception as error:  # noqa: BLE001 - handed to the test

@@ -6,24 +6,20 @@ import io
 import json
 import shutil
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 
 from builders import a_capability, a_job
 from inline_steps import fold
 from receiver_running import Receiver, job_id
 
-from training.clock import Clock, SystemClock
+from training.clock import SystemClock
 from training.files import LocalFs
 from training.fleet.cli import program
 from training.fleet.cli.context import CommandContext
-from training.fleet.client.client import Grant
 from training.fleet.database import seals
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.recovery.doctor import examine
-from training.fleet.recovery.findings import Finding, Gravity
+from training.fleet.recovery.findings import Gravity
 from training.fleet.service.state import Deployment
 from training.fleet.wire.attempts import LogLines
 
@@ -34,18 +30,18 @@ JOBS[NAMES.index("fails")]["allowed_hosts"] = ["pi"]  # no other host is asked w
 PLAN = [job | {"job_id": job_id(job)} for job in JOBS]
 
 
-def state_in(folder: Path) -> Deployment:
+def state_in(folder):
     return Deployment(folder / "jobs.db", folder / "models", folder / "tls")
 
 
-def cis490_jobs(*words: str) -> tuple[int, str, str]:
+def cis490_jobs(*words):
     """Run the command; returns its exit code, and what it printed as output and as errors."""
     out, err = io.StringIO(), io.StringIO()
     code = program.main(words, context=CommandContext(out=out, err=err, environ={}))
     return code, out.getvalue(), err.getvalue()
 
 
-def a_state(folder: Path) -> Deployment:
+def a_state(folder):
     """One completed job, two with the same bytes, one completed again after a requeue, whose output
     is in a file, and one of each other kind."""
     bundles = folder.parent / f"{folder.name}-bundles"
@@ -74,13 +70,13 @@ def a_state(folder: Path) -> Deployment:
     return state
 
 
-def claim(client: Any) -> Grant:
+def claim(client):
     grant = client.claim(a_capability())
     assert grant is not None
     return grant
 
 
-def deliver(client: Any, grant: Grant, bundles: Path, body: bytes, report: str | None = None) -> None:
+def deliver(client, grant, bundles, body, report=None):
     client.heartbeat(grant.job_id, lines=["epoch 1"])
     path = bundles / "bundle.tar.zst"
     path.write_bytes(body * 1000)
@@ -88,13 +84,13 @@ def deliver(client: Any, grant: Grant, bundles: Path, body: bytes, report: str |
     client.complete(grant.job_id, artifact_id=artifact, record={"seconds": 3.0}, report=report)
 
 
-def copied(state: Deployment, folder: Path) -> Deployment:
+def copied(state, folder):
     """The same in another folder, for a test that breaks it."""
     shutil.copytree(state.db.parent, folder)
     return state_in(folder)
 
 
-def change(state: Deployment, *statements: str, by_hand: bool = False) -> None:
+def change(state, *statements, by_hand=False):
     """Change the tables as a bug of the program does; ``by_hand`` leaves the checksums as they were."""
     with closing(sqlite3.connect(state.db, isolation_level=None)) as connection:
         connection.row_factory = sqlite3.Row
@@ -104,26 +100,25 @@ def change(state: Deployment, *statements: str, by_hand: bool = False) -> None:
         connection.execute("PRAGMA foreign_keys = OFF")
         connection.execute("PRAGMA ignore_check_constraints = ON")
         for statement in statements:
-            done = connection.execute(statement)
-            assert done.rowcount != 0, f"{statement} changed nothing"
+            assert connection.execute(statement).rowcount != 0, f"{statement} changed nothing"
 
 
-def rows(state: Deployment, sql: str) -> list[tuple[Any, ...]]:
+def rows(state, sql):
     with closing(sqlite3.connect(state.db)) as connection:
         return connection.execute(sql).fetchall()
 
 
-def found(state: Deployment, *, deep: bool = False, notes: bool = False, clock: Clock | None = None) -> list[Finding]:
+def found(state, *, deep=False, notes=False, clock=None):
     """Return the doctor's findings, but for notes."""
     report = examine(state, clock or SystemClock(), deep=deep)
     return [each for each in report.findings if notes or each.level is not Gravity.NOTE]
 
 
-def checks(state: Deployment, *, deep: bool = False) -> set[str]:
+def checks(state, *, deep=False):
     return {each.check for each in found(state, deep=deep)}
 
 
-def bundle_of(state: Deployment, name: str) -> Path:
+def bundle_of(state, name):
     """Return where the bundle of this completed job lies."""
     database = SqliteDatabase(state.db, read_only=True)
     row = database.one("job", job_id=job_id({"name": name}))
@@ -131,14 +126,14 @@ def bundle_of(state: Deployment, name: str) -> Path:
     return state.models / "gbt_realistic" / row["artifact_id"] / "bundle.tar.zst"
 
 
-def flip(path: Path, bit: int = 3) -> None:
+def flip(path, bit=3):
     """One bit in the middle of a file."""
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1 << bit
     path.write_bytes(data)
 
 
-def tree(folder: Path) -> dict[str, bytes]:
+def tree(folder):
     """Every file but the lock, with its bytes."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
@@ -150,22 +145,22 @@ def tree(folder: Path) -> dict[str, bytes]:
 class Unreadable(LocalFs):
     """A disk that refuses to read, or to tell the age of, what has this name."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name):
         super().__init__()
         self.name = name
 
-    def _look(self, path: Path) -> None:
+    def _look(self, path):
         if path.name.endswith(self.name):
             raise PermissionError(13, "Permission denied", str(path))
 
-    def read(self, path: Path) -> Iterator[bytes]:
+    def read(self, path):
         self._look(path)
         return super().read(path)
 
-    def size(self, path: Path) -> int | None:
+    def size(self, path):
         self._look(path)
         return super().size(path)
 
-    def modified_at(self, path: Path) -> float:
+    def modified_at(self, path):
         self._look(path)
         return super().modified_at(path)

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 from builders import a_completion, a_job, a_worker_claim
 from fakes import Counting, FakeClock
 
 from training.files import LocalFs
 from training.fleet.database.sqlite import SqliteDatabase
-from training.fleet.queue.attempts import DeliveryNews
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.recovery.doctor import examine
-from training.fleet.recovery.findings import Finding
-from training.fleet.scheduling.retention import Removal, Rules
+from training.fleet.scheduling.retention import Rules
 from training.fleet.service.catalogue import index_rows, provenance_of
-from training.fleet.service.delivery import Steps
 from training.fleet.service.retention import Retention
 from training.fleet.service.service import Service
 from training.fleet.service.state import Deployment
 from training.fleet.service.views import Views
-from training.fleet.store.artifacts import Artifact, ArtifactStore
+from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.datasets import DatasetStore
 
 DAY_S = 86_400.0
@@ -37,16 +31,16 @@ class Killed(Exception):  # noqa: N818 - as a receiver is
 class House:
     """A receiver's database and store in a folder, and what its retention does; :meth:`close` it."""
 
-    def __init__(self, folder: Path, clock: FakeClock | None = None) -> None:
+    def __init__(self, folder, clock=None):
         self.folder = folder
         folder.mkdir(exist_ok=True)
         self.clock = clock or FakeClock()
         self.open()
-        self.plan: list[dict[str, Any]] = []
+        self.plan = []
         self.rules = Rules()
         self.host = "pi"  # that trains
 
-    def open(self) -> None:
+    def open(self):
         self.queue = JobQueue(self.folder / "jobs.db", clock=self.clock, new_claim_id=Counting())
         self.store = ArtifactStore(self.folder / "models", LocalFs())
         self.store.mark(self.queue.database_id)
@@ -56,32 +50,32 @@ class House:
         self.retention = Retention(self.service, self.store, self.datasets, self.reader)
         self.views = Views(self.reader, self.service)
 
-    def close(self) -> None:
+    def close(self):
         self.reader.close()
         self.queue.close()
 
-    def restart(self) -> None:
+    def restart(self):
         plan = self.service.plan
         self.close()
         self.open()
         self.service.host_registry.plan = plan
 
     @property
-    def state(self) -> Deployment:
+    def state(self):
         return Deployment(self.folder / "jobs.db", self.folder / "models", self.folder / "tls")
 
-    def keeps(self, **rules: Any) -> None:
+    def keeps(self, **rules):
         """Change what the plan keeps."""
         self.service.host_registry.plan = replace(
             self.service.plan, retention=Rules(**{"keep_models_days": 0.0, **rules})
         )
 
-    def enter(self, *names: str, **facts: Any) -> None:
+    def enter(self, *names, **facts):
         plan = self.service.plan
         self.plan += [a_job(name, **facts) for name in names]
         self.service.reload(self.plan, replace(plan))
 
-    def train(self, name: str, *figures: float, body: bytes = b"", model: str = "gbt", **facts: Any) -> str:
+    def train(self, name, *figures, body=b"", model="gbt", **facts):
         """Have a job trained: one epoch for each figure, one line each; returns its artifact."""
         if self.queue.get(f"id-{name}") is None:
             self.enter(name, model=model, **facts)
@@ -98,7 +92,7 @@ class House:
         self.clock.advance(1.0)
         return artifact.artifact_id
 
-    def deliver(self, job_id: str, claim_id: str, body: bytes) -> Artifact:
+    def deliver(self, job_id, claim_id, body):
         artifact = self.upload(claim_id, body, job_id)
         assert self.owned(job_id, claim_id, artifact)
         job, attempt = self.queue.get(job_id), self.queue.attempts.by_claim(claim_id)
@@ -109,7 +103,7 @@ class House:
         self.store.index.repair(index_rows(self.reader))
         return artifact
 
-    def upload(self, claim_id: str, body: bytes, job_id: str) -> Artifact:
+    def upload(self, claim_id, body, job_id):
         """Bring a bundle as far as the store."""
         digest = hashlib.sha256(body).hexdigest()
         job = self.queue.get(job_id)
@@ -120,27 +114,25 @@ class House:
         part.close()
         return found
 
-    def owned(self, job_id: str, claim_id: str, artifact: Artifact) -> DeliveryNews | None:
+    def owned(self, job_id, claim_id, artifact):
         permission = self.service.upload_permission(job_id, claim_id, self.host)
         return self.service.upload_done(permission, artifact.artifact_id, artifact.size)
 
-    def here(self, name: str) -> bool:
+    def here(self, name):
         """Say if the bundle of a completed job is in the store."""
         job = self.queue.get(f"id-{name}")
         assert job.artifact_id is not None
         return self.store.find(job.artifact_id, model=job.model, mode=job.mode) is not None
 
-    def collect(self, **how: Any) -> list[Removal]:
+    def collect(self, **how):
         """Let go what the plan lets go, as the receiver does."""
-        gone: list[Removal] = self.run(self.retention.collect(), **how)
+        gone = self.run(self.retention.collect(), **how)
         self.store.index.repair(index_rows(self.reader))
         return gone
 
-    def run(
-        self, steps: Steps[Any], *, but_after: int | None = None, between: Mapping[int, Callable[[], Any]] = {}
-    ) -> Any:
+    def run(self, steps, *, but_after=None, between=None):
         """Take the steps, and die after so many of them; ``between``: what others do after that many."""
-        outcome: Any = None
+        outcome = None
         taken = 0
         while True:
             try:
@@ -148,18 +140,18 @@ class House:
             except StopIteration as end:
                 return end.value
             with self.queue.db.transaction():
-                outcome = step.work()  # type: ignore[union-attr]
+                outcome = step.work()
             taken += 1
-            between.get(taken, lambda: None)()
+            (between or {}).get(taken, lambda: None)()
             if taken == but_after:
                 steps.close()
                 raise Killed
 
-    def findings(self, *, notes: bool = False) -> list[Finding]:
+    def findings(self, *, notes=False):
         report = examine(self.state, self.clock)
         return [each for each in report.findings if notes or each.level != "note"]
 
-    def removed(self, name: str) -> str | None:
+    def removed(self, name):
         """Say why the model of a job is gone, as everybody sees it."""
         view = self.views.job(f"id-{name}").job
         return None if view.removed is None else view.removed.why

@@ -5,20 +5,15 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import msgspec
 from builders import a_beat, a_capability, a_failure, a_job, a_worker_claim, some_lines
 from fakes import FakeClock
 from receiver_running import Receiver
 
-from training.fleet.queue.attempts import KeptReport
 from training.fleet.scheduling.policy import Scheduling
 from training.fleet.service.catalogue import kept_of
 from training.fleet.service.hosts import Plan
-from training.fleet.service.service import Service
 from training.fleet.store.artifacts import Artifact
 from training.fleet.wire.attempts import CompleteRequest, OutputRequest, Usage
 from training.fleet.wire.incident_messages import WatchRequest
@@ -30,7 +25,7 @@ GPU = a_capability(cuda=True, vram=8.0, ram=32.0, cores=16)
 PI = a_capability(ram=3.6, cores=4)
 
 
-def the_plan() -> list[dict[str, Any]]:
+def the_plan():
     """Seven models in two modes; trees first, attention last and on a GPU."""
     wants_gpu = {"gru", "lstm", "transformer", "transformer_ssl"}
     return [
@@ -51,11 +46,11 @@ def the_plan() -> list[dict[str, Any]]:
 class Day:
     """Makes a day of work happen."""
 
-    def __init__(self, service: Service, clock: FakeClock, store: Any) -> None:
+    def __init__(self, service, clock, store):
         self.service, self.clock, self.store = service, clock, store
         self._claims = 0
 
-    def claim(self, host: str, capability: dict[str, Any]) -> tuple[str, str]:
+    def claim(self, host, capability):
         self._claims += 1
         asked = a_worker_claim(host, capability=capability, request_id=f"r-{self._claims}")
         granted = self.service.claim(asked)
@@ -63,12 +58,12 @@ class Day:
         assert granted.claim_id is not None
         return granted.job_id, granted.claim_id
 
-    def beat(self, job: tuple[str, str], epoch: int, epochs: int, eta_s: float, seq: int = 1) -> None:
+    def beat(self, job, epoch, epochs, eta_s, seq=1):
         told = {"event": "epoch", "epoch": epoch, "epochs": epochs, "eta_s": eta_s, "loss": 0.9 / (epoch + 1)}
         used = Usage(cpu=3.5 - 1 / (epoch + 1), memory_bytes=(900 + 8 * epoch) * 1024**2)
         self.service.heartbeat(job[0], a_beat(job[1], seq=seq, progress=told, usage=used))
 
-    def work(self, host: str, capability: dict[str, Any], seconds: float, error: str | None = None) -> None:
+    def work(self, host, capability, seconds, error=None):
         """One attempt from its grant to its end."""
         job = self.claim(host, capability)
         for step in range(4):
@@ -87,10 +82,10 @@ class Day:
         self.service.complete(job[0], said, kept)
 
 
-def build(receiver: Receiver, clock: FakeClock) -> None:
+def build(receiver, clock):
     """Let the day happen: four jobs trained, one failed, two under way, others waiting."""
 
-    def decide() -> None:
+    def decide():
         hosts = {"office-print": {"allow_jobs": ["gbt", "mlp"]}, "laptop": {}, "spectral-desktop": {"priority": 100}}
         receiver.service.reload(
             receiver.plan,
@@ -102,10 +97,10 @@ def build(receiver: Receiver, clock: FakeClock) -> None:
     receiver.writer.submit(decide).result()
 
 
-def a_report(auroc: float = 0.9, half: float = 0.04, level: str = "good", **parts: Any) -> dict[str, Any]:
+def a_report(auroc=0.9, half=0.04, level="good", **parts):
     """Make a trainer's report with these figures; ``parts`` replaces members."""
 
-    def figure(value: float) -> dict[str, Any]:
+    def figure(value):
         return {"value": value, "ci95": [max(0.0, value - half), min(1.0, value + half)]}
 
     figures = {"auroc": figure(auroc), "tpr": figure(auroc - 0.1), "fpr": figure(0.06)}
@@ -134,14 +129,14 @@ def a_report(auroc: float = 0.9, half: float = 0.04, level: str = "good", **part
 
 
 # Reports of the shown fleet's trainers; other jobs leave nothing.
-REPORTS: dict[str, dict[str, Any]] = {
+REPORTS = {
     "gbt-realistic": a_report(0.937, 0.04, "caution"),
     "gbt-oracle": a_report(0.951, 0.03),
     "mlp-realistic": a_report(0.842, 0.03, "poor"),
 }
 
 
-def stored(receiver: Receiver, job: str, claim: str) -> tuple[str, KeptReport | None]:
+def stored(receiver, job, claim):
     """Keep a bundle of an attempt, as an upload does, and its report."""
     body = claim.encode()
     artifact = hashlib.sha256(body).hexdigest()
@@ -159,7 +154,7 @@ def stored(receiver: Receiver, job: str, claim: str) -> tuple[str, KeptReport | 
     return artifact, kept_of(digest, said)
 
 
-def happen(day: Day, clock: FakeClock) -> None:
+def happen(day, clock):
     """Tell the day."""
     clock.advance(3600)
     day.work("office-print", PI, 900)
@@ -176,7 +171,7 @@ def happen(day: Day, clock: FakeClock) -> None:
     clock.advance(20)
 
 
-def watched(receiver: Receiver, clock: FakeClock) -> None:
+def watched(receiver, clock):
     """Let two hosts be watched: one with an incident that a person judged and one that is open; one fell silent."""
     begin = clock.now()
     why = [("forks", 0.38), ("cpu_user", 0.21), ("context_switches", 0.09)]
@@ -207,7 +202,7 @@ def watched(receiver: Receiver, clock: FakeClock) -> None:
 
 
 @contextlib.contextmanager
-def shown(folder: Path, *more: dict[str, Any]) -> Iterator[Receiver]:
+def shown(folder, *more):
     """Serve that fleet."""
     clock = FakeClock(NOON)
     receiver = Receiver(folder, [*the_plan(), *more], fleet_clock=clock)

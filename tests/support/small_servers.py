@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import socketserver
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 @contextmanager
-def serving(server: socketserver.TCPServer) -> Iterator[int]:
+def serving(server):
     """Let the server answer; its port."""
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 
 
-def make_link(path: Path, target: Path) -> None:
+def make_link(path, target):
     """A symbolic link; the test is skipped where none can be made (Windows asks for a privilege)."""
     try:
         path.symlink_to(target)
@@ -18,7 +17,7 @@ def make_link(path: Path, target: Path) -> None:
         pytest.skip("no link can be made here")
 
 
-def open_to_others(path: Path) -> bool:
+def open_to_others(path):
     """Return True when others than the owner may read or write it.
 
     On Windows that is the folder's affair, and not looked at.
@@ -26,10 +25,10 @@ def open_to_others(path: Path) -> bool:
     return os.name == "posix" and path.stat().st_mode & 0o077 != 0
 
 
-def is_wine() -> bool:
+def is_wine():
     """Return True when this Windows is Wine, whose C library hands no Ctrl-Break to a program's handler."""
     if os.name != "nt":
         return False
     import ctypes
 
-    return hasattr(ctypes.WinDLL("ntdll"), "wine_get_version")  # type: ignore[attr-defined]
+    return hasattr(ctypes.WinDLL("ntdll"), "wine_get_version")

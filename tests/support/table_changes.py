@@ -174,8 +174,7 @@ REFUSED = [
 @st.composite
 def several(draw, changes, least=1):
     """Some of the changes, each of another thing, in the order of their list: rows → rows, and the flags for them."""
-    order = draw(st.permutations(changes))
-    chosen = list({change.touches: change for change in order}.values())
+    chosen = list({change.touches: change for change in draw(st.permutations(changes))}.values())
     chosen = sorted(chosen[: draw(st.integers(least, len(chosen)))], key=changes.index)
     drawn = [(change, draw(change.draws)) for change in chosen]
 

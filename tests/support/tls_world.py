@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import ssl
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +31,7 @@ CLIENT, SERVER = ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUT
 class RealTime(FakeClock):
     """A clock that begins at the machine's own time, because OpenSSL goes by that."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(now=SystemClock().now())
 
 
@@ -45,7 +43,7 @@ class Signer:
     certificate: x509.Certificate
 
     @classmethod
-    def new(cls, name: str = "elsewhere") -> Signer:
+    def new(cls, name="elsewhere"):
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         now = dt.datetime.fromtimestamp(SystemClock().now(), dt.UTC)
@@ -62,31 +60,22 @@ class Signer:
         return cls(key, builder.sign(key, hashes.SHA256()))
 
     @classmethod
-    def of(cls, folder: Path) -> Signer:
+    def of(cls, folder):
         """The receiver's own authority: what a thief of its key could do."""
         key = cls.key_of((folder / "ca.key").read_bytes())
         return cls(key, x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes()))
 
     @staticmethod
-    def key_of(pem: bytes) -> ec.EllipticCurvePrivateKey:
+    def key_of(pem):
         key = load_pem_private_key(pem, None)
         assert isinstance(key, ec.EllipticCurvePrivateKey)
         return key
 
-    def pem(self) -> str:
+    def pem(self):
         """Its own certificate."""
         return self.certificate.public_bytes(Encoding.PEM).decode()
 
-    def sign(
-        self,
-        *names: x509.GeneralName,
-        use: x509.ObjectIdentifier | None = CLIENT,
-        begins: dt.timedelta = -DAY,
-        ends: dt.timedelta = DAY,
-        common_name: str = "somebody",
-        self_signed: bool = False,
-        ca: bool = False,
-    ) -> tuple[bytes, str]:
+    def sign(self, *names, use=CLIENT, begins=-DAY, ends=DAY, common_name="somebody", self_signed=False, ca=False):
         """Key and certificate in PEM, and the certificate's fingerprint."""
         now = dt.datetime.fromtimestamp(SystemClock().now(), dt.UTC)
         key = ec.generate_private_key(ec.SECP256R1())
@@ -111,11 +100,11 @@ class Signer:
         return pem, certificate.fingerprint(hashes.SHA256()).hex()
 
 
-def uri(text: str) -> x509.GeneralName:
+def uri(text):
     return x509.UniformResourceIdentifier(text)
 
 
-def host(name: str) -> x509.GeneralName:
+def host(name):
     return uri(urn(Role.HOST, name))
 
 
@@ -129,7 +118,7 @@ class SecureReceiver(Receiver):
     jobs: list[dict[str, Any]]
     clock: RealTime = field(default_factory=RealTime)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         self.tls = self.folder / "tls"
         self.security = Security(self.tls, ["localhost"], self.clock)
         Receiver.__init__(
@@ -137,7 +126,7 @@ class SecureReceiver(Receiver):
         )
         self.url = self.url.replace("http://127.0.0.1", "https://localhost")
 
-    def context(self, pem: bytes | None = None) -> ssl.SSLContext:
+    def context(self, pem=None):
         """Trusts the receiver; shows the certificate in ``pem`` (with its key), if any."""
         folder = self.folder / f"shown-{len(list(self.folder.glob('shown-*')))}"
         folder.mkdir()
@@ -146,27 +135,25 @@ class SecureReceiver(Receiver):
             write_private(folder / "client.pem", pem)
         return Credentials(folder).context()
 
-    def showing(self, pem: bytes | None, token: str | None = None, name: str = "pi") -> FleetClient:
+    def showing(self, pem, token=None, name="pi"):
         client = FleetClient(
             self.url, name, operator_token=token, tls=self.context(pem), tries=self.tries, timeout_s=20.0
         )
         self.clients.append(client)
         return client
 
-    def admitted(self, name: str, role: Role = Role.HOST) -> tuple[bytes, str]:
+    def admitted(self, name, role=Role.HOST):
         """Key and certificate of one whom the receiver let in, and its fingerprint."""
         key, request = new_request(name)
         issued = self.security.authority.issue(request, role, name)
         self.enter(issued.fingerprint, name, role, issued.issued_at, issued.expires_at)
         return key + issued.pem.encode(), issued.fingerprint
 
-    def enter(
-        self, fingerprint: str, name: str, role: Role = Role.HOST, begins: float = 0.0, ends: float = 9e9
-    ) -> None:
+    def enter(self, fingerprint, name, role=Role.HOST, begins=0.0, ends=9e9):
         """Put a certificate into the receiver's list, as if it had been issued there."""
         registry, certified = (self.hub.authenticator.registry, Certified(fingerprint, role, name, begins, ends))
 
-        def write() -> Any:
+        def write():
             self.queue.db.run(
                 "add_certificate", fingerprint=fingerprint, role=role, name=name, issued_at=begins, expires_at=ends
             )
@@ -176,6 +163,6 @@ class SecureReceiver(Receiver):
 
 
 @contextmanager
-def secure(folder: Path, *jobs: dict[str, Any]) -> Iterator[SecureReceiver]:
+def secure(folder, *jobs):
     with SecureReceiver(folder, list(jobs)) as receiver:
         yield receiver

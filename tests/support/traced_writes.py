@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from training.files import LocalFs, write_private
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.recovery.backup import Backup
 from training.fleet.scheduling.job import EndReason
-from training.fleet.store.artifacts import Artifact, ArtifactStore
+from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.index import IndexRow
 from training.fleet.worker.bundle import pack
 from training.fleet.worker.state.events import Delivery, FailureReport, Saved
@@ -29,16 +28,16 @@ SHA256 = hashlib.sha256(CONTENT).hexdigest()
 OTHER = b"another " * 1000
 
 
-def main(folder: Path) -> None:
+def main(folder):
     """Every promise once. Sections of one store follow each other, as they do in a receiver."""
 
     @contextmanager
-    def section(name: str) -> Iterator[None]:
+    def section(name):
         (folder / f"mark.{name}").exists()
         yield
         (folder / "mark.end").exists()
 
-    def upload(store: ArtifactStore, claim_id: str, content: bytes) -> Artifact:
+    def upload(store, claim_id, content):
         part = store.open_part(claim_id, hashlib.sha256(content).hexdigest())
         part.write(content[:100])
         part.write(content[100:])
@@ -85,8 +84,7 @@ def main(folder: Path) -> None:
     state = StateFolder(folder / "state")
     assignment = a_grant(job_id="1" * 64, claim_id="c", name="j")
     with section("delivery_kept"):
-        delivery = Delivery(assignment=assignment, path="x", sha256=SHA256, size=1)
-        state.save(Saved(delivery=delivery))
+        state.save(Saved(delivery=Delivery(assignment=assignment, path="x", sha256=SHA256, size=1)))
     with section("report_kept"):
         failure = Failure(EndReason.TRAINER_FAILED, "e", 1, None)
         state.save(Saved(report=FailureReport(assignment=assignment, failure=failure)))

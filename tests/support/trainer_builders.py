@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -21,34 +19,33 @@ from training.trainer import scoring
 from training.trainer.arguments import parse
 from training.trainer.contract import Interrupted, Stop, perform
 from training.trainer.evaluation.scored import Classes, Scored
-from training.trainer.judging import Judged, judge, sides
-from training.trainer.reasons import Reasons
+from training.trainer.judging import judge, sides
 from training.trainer.session import train
-from training.trainer.task import LIMITS, MemoryLimits
+from training.trainer.task import LIMITS
 
 
 def make_data(
-    folder: Path,
+    folder,
     *,
-    episodes: int = 36,
-    windows: int = 6,
-    channels: int = 5,
-    samples: int = 20,
-    classes: int = 2,
-    signal: float = 1.5,
-    seed: int = 0,
-    rare: int = 0,
-    names: Sequence[str] = (),
-    rename: str | None = None,
-    unit: str = "1",
-    reference: bool = False,
-    only_on: Mapping[str, str] | None = None,
-    oracle: int = 2,
-    benign: Sequence[str] = ("benign",),
-    turned: bool = False,
-    lacks: Mapping[str, Sequence[int]] | None = None,
-    columns: Sequence[int] | None = None,
-) -> Path:
+    episodes=36,
+    windows=6,
+    channels=5,
+    samples=20,
+    classes=2,
+    signal=1.5,
+    seed=0,
+    rare=0,
+    names=(),
+    rename=None,
+    unit="1",
+    reference=False,
+    only_on=None,
+    oracle=2,
+    benign=("benign",),
+    turned=False,
+    lacks=None,
+    columns=None,
+):
     """A processed data set of three hosts; class k > 0 swings with period k + 2 and strength ``signal``.
 
     ``turned`` numbers the classes the other way round, and changes nothing else. The last ``oracle`` channels are for
@@ -96,30 +93,30 @@ def make_data(
     return folder
 
 
-def _quiet(X: np.ndarray) -> WindowSet:
+def _quiet(X):
     """Twelve windows of reference on each host, none of which is a window of the data."""
     episode, host = np.repeat(["b0", "b1", "b2"], 12), np.repeat(["alpha", "beta", "gamma"], 12)
     start, label = np.arange(36) * 2.0, np.full(36, "baseline")
     return window_set(X[:36, :, ::-1], episode=episode, host=host, t_start=start, label=label)
 
 
-def window_set(X: np.ndarray, *, t_start: np.ndarray, length: float = 4, **columns: np.ndarray) -> WindowSet:
+def window_set(X, *, t_start, length=4, **columns):
     return WindowSet(X=X.astype(np.float32), rows=Rows.of(t_start=t_start, t_end=t_start + length, **columns))
 
 
-def validated(ids: Sequence[str]) -> list[dict[str, object]]:
+def validated(ids):
     """The rows of good recordings in the validation table."""
     return [{"episode_id": name, "baseline": False, "ok": True, "reasons": []} for name in ids]
 
 
-def _channel(number: int, realistic: int, rename: str | None, unit: str) -> ChannelSpec:
+def _channel(number, realistic, rename, unit):
     name = rename if rename and number == 1 else f"channel{number}"
     privileged = number >= realistic
     modes = ("oracle",) if privileged else ("realistic", "oracle")
     return ChannelSpec(name=name, unit=unit, kind="gauge", modes=modes)
 
 
-def arguments(model: str, data: Path, out: Path, *more: str, mode: str = "oracle") -> list[str]:
+def arguments(model, data, out, *more, mode="oracle"):
     """The command line that a worker gives; without ``--model`` for the self-supervised trainer."""
     named = [] if model in families.SSL_MODELS else ["--model", model]
     return [
@@ -142,7 +139,7 @@ SHORT = {
 } | {"combined": ("--epochs", "6")}
 
 
-def scored(y: Any, episode: Any, score: Any, **times: Any) -> Scored:
+def scored(y, episode, score, **times):
     """Scored windows of one host."""
     rows = Rows.of(label=y, episode=episode, host=["h"] * len(y), **times)
     return Scored.build(rows, score=score)
@@ -164,34 +161,33 @@ class Ended:
 class Forgetful:
     """A keeper of nothing."""
 
-    def load(self) -> None:
+    def load(self):
         return None
 
-    def watch(self, snapshot: object) -> None: ...
+    def watch(self, snapshot): ...
 
-    def tick(self) -> None: ...
+    def tick(self): ...
 
 
 class StopAfter(Stop):
     """Asks to stop at the n-th safe point."""
 
-    def __init__(self, points: int) -> None:
+    def __init__(self, points):
         super().__init__()
         self.left = points
 
-    def check(self) -> None:
+    def check(self):
         self.left -= 1
         if self.left < 0:
             raise Interrupted
 
 
-def run(argv: Sequence[str], *, stop: Stop | None = None, limits: MemoryLimits = LIMITS) -> Ended:
+def run(argv, *, stop=None, limits=LIMITS):
     models = families.RUN_MODELS if "--model" in argv else families.SSL_MODELS
     args = parse(argv, program="training.trainer", models=models)
     out, err = io.StringIO(), io.StringIO()
     code = perform(lambda p, s: train(args, p, s, limits=limits), out=out, err=err, stop=stop or Stop())
-    events = [json.loads(line) for line in out.getvalue().splitlines()]
-    return Ended(code, events, err.getvalue())
+    return Ended(code, [json.loads(line) for line in out.getvalue().splitlines()], err.getvalue())
 
 
 @dataclass(frozen=True)
@@ -203,31 +199,27 @@ class TrainedRun:
     events: list[dict[str, object]]
 
     @property
-    def checkpoint(self) -> Path:
+    def checkpoint(self):
         return self.out / "artifacts" / f"{self.name}.ckpt.json"
 
     @property
-    def document(self) -> dict[str, Any]:
+    def document(self):
         return json.loads(self.checkpoint.read_text())
 
     @property
-    def report(self) -> dict[str, Any]:
+    def report(self):
         (path,) = (self.out / "reports").glob(f"{self.name}_*train.json")
         return json.loads(path.read_text())
 
 
-def trained(
-    model: str, data: Path, out: Path, *more: str, mode: str = "oracle", limits: MemoryLimits = LIMITS
-) -> TrainedRun:
+def trained(model, data, out, *more, mode="oracle", limits=LIMITS):
     """Train briefly."""
     ended = run(arguments(model, data, out, *SHORT[model], *more, mode=mode), limits=limits)
     assert ended.code == Exit.DONE, ended.sentence
     return TrainedRun(out, f"{model}_{mode}", ended.events)
 
 
-def ends_like(
-    whole: Path, argv: Sequence[str], points: Sequence[int], out: Path, limits: MemoryLimits = LIMITS
-) -> None:
+def ends_like(whole, argv, points, out, limits=LIMITS):
     """Assert that a run stopped at each of these safe points in turn, and resumed, leaves the files of a whole one."""
     for each in points:
         if (ended := run(argv, stop=StopAfter(each), limits=limits)).code == Exit.DONE:
@@ -238,18 +230,18 @@ def ends_like(
     assert files(out) == files(whole)
 
 
-def table(judged: Judged, side: Any = None, reasons: Reasons | None = None) -> pl.DataFrame:
+def table(judged, side=None, reasons=None):
     """The rows of all windows."""
     return pl.concat(scoring.parts(judged, side, reasons))
 
 
-def score(checkpoint: Path, data: Path) -> pl.DataFrame:
+def score(checkpoint, data):
     """The rows that a checkpoint gives for a data set."""
     judged = judge(checkpoint, data)
     return table(judged, sides(judged))
 
 
-def files(out: Path) -> dict[str, bytes]:
+def files(out):
     """Return the files of a run, but for the timing, which differs between equal runs."""
     return {
         str(path.relative_to(out)): path.read_bytes()

@@ -19,9 +19,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -67,12 +65,12 @@ class Impossible(Exception):  # noqa: N818 - says why it cannot be tried here
     """This machine does not let two be made of it."""
 
 
-def sh(*argv: object, **how: Any) -> subprocess.CompletedProcess[str]:
+def sh(*argv, **how):
     return subprocess.run([str(part) for part in argv], capture_output=True, text=True, **how)
 
 
 @contextlib.contextmanager
-def two_networks() -> Iterator[tuple[str, str, str]]:
+def two_networks():
     """Two namespaces joined by a cable: their names, and the address of the first. Raises Impossible."""
     if os.name != "posix" or os.geteuid() != 0 or shutil.which("ip") is None:
         raise Impossible("network namespaces need root and iproute2")
@@ -95,7 +93,7 @@ def two_networks() -> Iterator[tuple[str, str, str]]:
             sh("ip", "netns", "delete", name)
 
 
-def until(what: str, seen: Callable[[], Any], within_s: float = PATIENCE_S) -> float:
+def until(what, seen, within_s=PATIENCE_S):
     """Seconds until ``seen``; AssertionError when it never is."""
     clock, pause = SystemClock(), threading.Event()
     begun = clock.monotonic()
@@ -109,7 +107,7 @@ def until(what: str, seen: Callable[[], Any], within_s: float = PATIENCE_S) -> f
 class Receiver:
     """The receiver's machine: its program, and commands beside it."""
 
-    def __init__(self, namespace: str, address: str, folder: Path) -> None:
+    def __init__(self, namespace, address, folder):
         self.inside, self.folder = ("ip", "netns", "exec", namespace), folder
         self.url = f"https://{address}:8445"
         self.environment = {
@@ -128,28 +126,27 @@ class Receiver:
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(command, cwd=places.ROOT, env=self.environment, stdout=log, stderr=log)
 
-    def jobs(self, *argv: str) -> str:
+    def jobs(self, *argv):
         """A command of cis490-jobs; what it printed."""
         command = [*self.inside, sys.executable, "-m", "training.fleet.cli", *argv]
         done = sh(*command, cwd=places.ROOT, env=self.environment)
         assert done.returncode == 0, f"{argv}: {done.stdout}{done.stderr}\n{self.log.read_text()}"
         return done.stdout
 
-    def job(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.jobs("show", name, "--json"))
-        return found
+    def job(self, name):
+        return json.loads(self.jobs("show", name, "--json"))
 
-    def status(self, name: str) -> str:
+    def status(self, name):
         return str(self.job(name)["job"]["status"])
 
-    def answers(self) -> bool:
+    def answers(self):
         return "listening on" in self.log.read_text()
 
 
 class Newcomer:
     """The other machine, in a root of its own: what it says after the line was pasted."""
 
-    def __init__(self, namespace: str, folder: Path, line: str) -> None:
+    def __init__(self, namespace, folder, line):
         self.namespace = namespace
         children = places.CHILDREN
         own = ["ip", "netns", "exec", namespace, "unshare", "--mount", "--pid", "--fork", "--kill-child"]
@@ -161,30 +158,29 @@ class Newcomer:
         )
         self.pasted = self._told()
 
-    def look(self) -> dict[str, Any]:
+    def look(self):
         self.process.stdin.write("\n")
         self.process.stdin.flush()
         return self._told()
 
-    def _told(self) -> dict[str, Any]:
+    def _told(self):
         line = self.process.stdout.readline()
         assert line, "the newcomer's machine ended"
-        told: dict[str, Any] = json.loads(line)
-        return told
+        return json.loads(line)
 
-    def trainers(self) -> list[str]:
+    def trainers(self):
         """The endless trainer's processes, as this machine sees them from outside."""
         found = sh("ip", "netns", "pids", self.namespace).stdout.split()
         return [pid for pid in found if "time.sleep(4900)" in _command(pid)]
 
 
-def _command(pid: str) -> str:
+def _command(pid):
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
     return ""
 
 
-def run(say: Callable[[str], object] = lambda _said: None) -> dict[str, Any]:
+def run(say=lambda _said: None):
     """The whole of it; what came of each step. Raises Impossible, or AssertionError when a step failed."""
     with contextlib.ExitStack() as stack:
         here, there, address = stack.enter_context(two_networks())
@@ -211,7 +207,7 @@ def run(say: Callable[[str], object] = lambda _said: None) -> dict[str, Any]:
     return told
 
 
-def _works_and_is_put_out(receiver: Receiver, newcomer: Newcomer, say: Callable[[str], object]) -> Mapping[str, Any]:
+def _works_and_is_put_out(receiver, newcomer, say):
     trained_s = until("gbt is trained", lambda: receiver.status("gbt") == "completed")
     say(f"trained a model with data it did not have: {trained_s:.1f} s after joining")
     until("the second job runs", lambda: receiver.status("endless") == "running" and newcomer.trainers())
@@ -235,7 +231,7 @@ def _works_and_is_put_out(receiver: Receiver, newcomer: Newcomer, say: Callable[
 
 
 @contextlib.contextmanager
-def _beside(work: Callable[[], object]) -> Iterator[None]:
+def _beside(work):
     thread = threading.Thread(target=work)
     thread.start()
     try:
@@ -244,7 +240,7 @@ def _beside(work: Callable[[], object]) -> Iterator[None]:
         thread.join()
 
 
-def _end(process: subprocess.Popen[Any]) -> None:
+def _end(process):
     process.terminate()
     try:
         process.wait(30)
@@ -256,7 +252,7 @@ def _end(process: subprocess.Popen[Any]) -> None:
             stream.close()
 
 
-def main() -> int:
+def main():
     try:
         told = run(lambda said: print(said, file=sys.stderr, flush=True))
     except Impossible as error:
