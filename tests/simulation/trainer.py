@@ -101,46 +101,34 @@ class Trainer:
         self._done_s = 0.0
         self._since = 0.0
         self._lines = 0
-        self._paused = self._frozen = False
-        self._running = False
+        self.paused = self.frozen = False
+        self.running = False
         self._timer: Timer | None = None
-
-    @property
-    def running(self) -> bool:
-        return self._running
-
-    @property
-    def paused(self) -> bool:
-        return self._paused
-
-    @property
-    def frozen(self) -> bool:
-        return self._frozen
 
     def start(self) -> None:
         self._update()
 
     def pause(self) -> None:
-        self._paused = True
+        self.paused = True
         self._update()
 
     def resume(self) -> None:
-        self._paused = False
+        self.paused = False
         self._update()
 
     def freeze(self) -> None:
         """The machine sleeps."""
-        self._frozen = True
+        self.frozen = True
         self._update()
 
     def thaw(self) -> None:
-        self._frozen = False
+        self.frozen = False
         self._update()
 
     @property
     def cpu_s(self) -> float:
         """Return what it has computed; nothing once it hangs."""
-        done_s = self._done_s + (self._world.now - self._since if self._running else 0.0)
+        done_s = self._done_s + (self._world.now - self._since if self.running else 0.0)
         return min(done_s, self.fate.work_s)
 
     @property
@@ -181,7 +169,7 @@ class Trainer:
 
     def _timer_for(self, delay_s: float, thunk: Callable[[], None]) -> None:
         def ring() -> None:
-            if self._frozen:
+            if self.frozen:
                 self._timer_for(1.0, thunk)
             else:
                 thunk()
@@ -189,14 +177,14 @@ class Trainer:
         self._world.after(delay_s, ring)
 
     def _update(self) -> None:
-        running = not (self.over or self._paused or self._frozen)
-        if running == self._running:
+        running = not (self.over or self.paused or self.frozen)
+        if running == self.running:
             return
-        if self._running:
+        if self.running:
             self._done_s += self._world.now - self._since
             if self._timer is not None:
                 self._timer.cancel()
-        self._running, self._since = running, self._world.now
+        self.running, self._since = running, self._world.now
         if running:
             self._plan_next()
         self._moved(self)

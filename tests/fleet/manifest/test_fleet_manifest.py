@@ -658,6 +658,11 @@ def test_trainers_that_do_not_answer_are_the_only_mistake():
     assert len(caught.value.mistakes) == 1
 
 
+def described(key):
+    models = {"m": {"hyper": {key: {"flag": "--out-dir", "type": "str"}}}}
+    return json.dumps({"describe_version": 1, "program": "p", "digest": "d", "models": models})
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -665,28 +670,8 @@ def test_trainers_that_do_not_answer_are_the_only_mistake():
         ("{}", "lacks the key"),
         ('{"describe_version": 2}', "version 2"),
         ("[" * 100_000, "not JSON"),
-        (
-            json.dumps(
-                {
-                    "describe_version": 1,
-                    "program": "p",
-                    "digest": "d",
-                    "models": {"m": {"hyper": {"out_dir": {"flag": "--out-dir", "type": "str"}}}},
-                }
-            ),
-            "belongs to the contract",
-        ),
-        (
-            json.dumps(
-                {
-                    "describe_version": 1,
-                    "program": "p",
-                    "digest": "d",
-                    "models": {"m": {"hyper": {"a": {"flag": "--out-dir", "type": "str"}}}},
-                }
-            ),
-            "does not match its flag",
-        ),
+        (described("out_dir"), "belongs to the contract"),
+        (described("a"), "does not match its flag"),
     ],
 )
 def test_a_description_is_not_trusted(text, message):

@@ -146,9 +146,7 @@ def test_ids_are_opaque_and_specs_need_not_be_unique(queue):
 def test_a_claim_answers_with_the_job(queue, one_job):
     job = claim(queue)
     assert (job.name, job.job_id, job.status, job.artifact_id) == ("one", "id-one", "claimed", None)
-    assert job.status == "claimed"
-    assert job.worker_hostname == "pi"
-    assert job.spec == a_job("one")
+    assert (job.worker_hostname, job.spec) == ("pi", a_job("one"))
     assert claim(queue) is None, "there is no other"
 
 
@@ -159,17 +157,6 @@ def test_priority_first_then_age_then_the_order_of_the_manifest(queue, clock):
     young = [a_job("high", priority=9), a_job("z", priority=5), a_job("a", priority=5)]
     queue.sync_from_manifest(old + young)
     assert names_in_order(queue) == ["high", "old", "z", "a", "low"]
-
-
-def test_a_host_passes_over_what_does_not_fit(queue):
-    queue.sync_from_manifest([a_job("big", priority=9, require_cuda=True), a_job("small")])
-    assert names_in_order(queue) == ["small"]
-    assert names_in_order(queue, "desktop", GPU) == ["big"]
-
-
-def test_without_a_session_every_claim_is_a_new_grant(queue):
-    queue.sync_from_manifest([a_job("one"), a_job("two")])
-    assert names_in_order(queue) == ["one", "two"], "no guard of slots on the bare queue"
 
 
 def test_prefer_cuda_holds_back_hosts_without_it_for_the_grace(queue, clock):
@@ -450,15 +437,6 @@ def test_a_sweep_fails_what_was_granted_more_often_than_max_attempts(queue, one_
     assert job.status == "failed"
     assert "pi was not seen for 600 s" in (job.error or "")
     assert f"granted {max_attempts + 1} times" in (job.ended_by or "")
-
-
-def test_a_requeue_gives_a_swept_job_its_budget_back(queue, one_job):
-    for status in ("failed", "failed"):
-        claim(queue)
-        go_silent(queue)
-        queue.sweep_stale(stale_after_s=600, max_attempts=0)
-        assert status_of(queue, "id-one") == status
-        queue.requeue("id-one")
 
 
 def test_without_max_attempts_losses_have_their_own_budget(tmp_path, clock):

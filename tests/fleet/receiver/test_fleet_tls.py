@@ -132,22 +132,21 @@ def listed(receiver, made, name="pi"):
     return made[0]
 
 
-def under_a_host(receiver, own):
-    """Signed by a host that takes itself for an authority."""
-    pem, _ = receiver.admitted("pi")
+def signed_by(pem, name):
+    """Return a host's certificate that this key signs, as if it were an authority's."""
     key, certificate = pem.split(b"-----BEGIN CERTIFICATE", 1)
     certificate = b"-----BEGIN CERTIFICATE" + certificate
-    forger = Signer(Signer.key_of(key), x509.load_pem_x509_certificate(certificate))
-    return forger.sign(host("desktop"))[0] + certificate
+    return Signer(Signer.key_of(key), x509.load_pem_x509_certificate(certificate)).sign(host(name))[0] + certificate
+
+
+def under_a_host(receiver, own):
+    """Signed by a host that takes itself for an authority."""
+    return signed_by(receiver.admitted("pi")[0], "desktop")
 
 
 def under_a_second_authority(receiver, own):
     """Signed by an authority below ours, which ours does not allow."""
-    pem, _ = own.sign(use=None, ca=True)
-    key, certificate = pem.split(b"-----BEGIN CERTIFICATE", 1)
-    certificate = b"-----BEGIN CERTIFICATE" + certificate
-    second = Signer(Signer.key_of(key), x509.load_pem_x509_certificate(certificate))
-    return second.sign(host("pi"))[0] + certificate
+    return signed_by(own.sign(use=None, ca=True)[0], "pi")
 
 
 def x509_key(pem):

@@ -326,22 +326,16 @@ def test_a_run_that_lasted_breaks_the_row_by_the_workers_own_word(fleet):
     assert fleet.out() == {}
 
 
-def test_a_report_that_comes_late_still_tells_of_a_death_at_once(fleet):
+@pytest.mark.parametrize(
+    ("told", "why"), [({"record": {"train_s": 2.0}}, ""), ({"reason": "spawn_failed"}, "could not be started")]
+)
+def test_a_report_that_comes_late_still_tells_of_a_death_at_once(fleet, told, why):
     for _ in range(3):
         reply = fleet.ask()
         assert reply.job_id is not None
         fleet.clock.advance(500)
-        fleet.service.fail(reply.job_id, a_failure(reply.claim_id, record={"train_s": 2.0}))
-    assert "pi" in fleet.out()
-
-
-def test_trainers_that_could_not_be_started_are_known_however_late(fleet):
-    for _ in range(3):
-        reply = fleet.ask()
-        assert reply.job_id is not None
-        fleet.clock.advance(500)
-        fleet.service.fail(reply.job_id, a_failure(reply.claim_id, reason="spawn_failed"))
-    assert "could not be started" in fleet.out()["pi"].reason
+        fleet.service.fail(reply.job_id, a_failure(reply.claim_id, **told))
+    assert why in fleet.out()["pi"].reason
 
 
 def test_what_it_still_holds_is_forgiven_too(fleet):

@@ -146,7 +146,6 @@ def test_attempts_are_one_curve_that_says_where_each_begins(fleet):
 
 
 def test_a_curve_is_complete_when_its_attempt_ended_and_all_its_output_has_arrived(fleet, claim_id):
-
     def complete():
         (attempt,) = fleet.views.curve(JOB).attempts
         return attempt.complete

@@ -416,7 +416,6 @@ def test_a_heartbeat_renews_the_lease_and_progress_never_goes_back(receiver, cla
 
 
 def test_output_lines_are_cut_and_stored_once(receiver, claim_id):
-
     def ship(log):
         return receiver.beat(claim_id, log=log).log_next
 
@@ -811,15 +810,6 @@ def test_a_job_is_named_by_its_name_its_id_or_a_unique_prefix(receiver):
 def test_a_name_that_several_jobs_have_is_refused_with_their_ids(receiver):
     receiver.service.reload([a_job("twin", job_id=f"{n}") for n in range(8)], Plan())
     assert "prefix of the id" in refused(ProblemType.UNKNOWN_JOB, receiver.service.requeue, "twin")
-
-
-@pytest.mark.parametrize("exit_code", [1, 65])
-def test_requeue_gives_a_job_its_budgets_back(receiver, exit_code):
-    receiver.fail(receiver.granted(), exit_code=exit_code)
-    assert receiver.service.requeue("one").status == "pending"
-    job = receiver.job()
-    assert (job.trainer_failures, job.generation, job.error) == (0, 2, None)
-    assert receiver.ask().attempt == 2
 
 
 def test_cancel_of_what_is_over_is_refused_with_the_state(receiver):
