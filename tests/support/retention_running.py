@@ -84,7 +84,6 @@ class House:
         job_id, claim_id = str(claim.job_id), str(claim.claim_id)
         job, attempt = self.queue.get(job_id), self.queue.attempts.by_claim(claim_id)
         assert job is not None
-        assert attempt is not None
         points = [{"epoch": n, "loss": 1.0, "metric": each, "seconds": 1.0} for n, each in enumerate(figures)]
         self.queue.attempts.append_log(attempt, 0, [f"epoch {point['epoch']}" for point in points])
         self.queue.curves.add(attempt, list(enumerate(points)))
@@ -96,7 +95,6 @@ class House:
         artifact = self.upload(claim_id, body, job_id)
         assert self.owned(job_id, claim_id, artifact)
         job, attempt = self.queue.get(job_id), self.queue.attempts.by_claim(claim_id)
-        assert job is not None
         said = provenance_of(job, attempt, now=self.clock.now())
         self.store.write_provenance(artifact, job_id=job_id, attempt=attempt.attempt, record=said)
         self.service.complete(job_id, a_completion(claim_id, artifact.artifact_id, host_id=self.host))
@@ -121,7 +119,6 @@ class House:
     def here(self, name):
         """Say if the bundle of a completed job is in the store."""
         job = self.queue.get(f"id-{name}")
-        assert job.artifact_id is not None
         return self.store.find(job.artifact_id, model=job.model, mode=job.mode) is not None
 
     def collect(self, **how):

@@ -395,7 +395,7 @@ def test_explain_shows_every_hosts_word(run):
 
 def test_workers_show_what_they_have_and_what_is_wrong(run):
     gpu = {"name": "RTX", "vram_total_gib": 8.0, "vram_free_gib": 6.5}
-    answer = {
+    run.receiver.answers["GET", "/v1/workers"] = {
         "workers": [
             {
                 "hostname": "desk",
@@ -416,7 +416,6 @@ def test_workers_show_what_they_have_and_what_is_wrong(run):
         ],
         "now": NOW,
     }
-    run.receiver.answers["GET", "/v1/workers"] = answer
     run("workers")
     for piece in ("3 s ago", "20.0/32.0 GiB", "RTX 6.5/8.0 GiB", "gbt-oracle", "other trainer flags"):
         assert piece in run.out
@@ -512,8 +511,11 @@ def test_an_empty_name_is_told_what_to_name(run, words):
 def test_release_lets_hosts_in_and_says_why_they_were_out(run):
     answer = {"host": "desk", "reason": "3 different jobs in a row died"}
     run.receiver.answers["POST", "/v1/workers/desk/release"] = answer
-    refusal = {"status_code": 409, "type": "wrong_state", "detail": "host pi gets work"}
-    run.receiver.answers["POST", "/v1/workers/pi/release"] = refusal
+    run.receiver.answers["POST", "/v1/workers/pi/release"] = {
+        "status_code": 409,
+        "type": "wrong_state",
+        "detail": "host pi gets work",
+    }
     assert run("release", "pi", "desk") == 1
     assert run.out == ("desk gets work again; it had been taken out because 3 different jobs in a row died\n")
     assert run.err == "cis490-jobs: host pi gets work\n"
@@ -614,8 +616,11 @@ def test_reload_prints_the_counts_or_every_mistake(run):
         "2 new, 1 edited, 1 no longer named, 11 unchanged; removed jobs stay until they are cancelled "
         "(`cis490-jobs cancel --removed`)\n"
     )
-    noted = {**counts, "removed": 0, "notes": ["host W-1: did you mean w1?"]}
-    run.receiver.answers["POST", "/v1/manifest/reload"] = noted
+    run.receiver.answers["POST", "/v1/manifest/reload"] = {
+        **counts,
+        "removed": 0,
+        "notes": ["host W-1: did you mean w1?"],
+    }
     assert run.says("reload").splitlines()[1:] == ["note: host W-1: did you mean w1?"]
     edit = {"kind": "job", "name": "a\x1b", "keys": ["max_run_s"], "holds": "at once"}
     stands = {"kind": "stands", "name": "b", "holds": "it stays cancelled", "since": 1000.0}
@@ -680,8 +685,12 @@ def test_logs_follow_while_the_attempt_lives(run):
 )
 def test_following_exits_as_the_attempt_ended(run, reason, code, said):
     GrowingLog(run.receiver, ["one"], grows=1)
-    detail = {"job": RUNNING, "attempts": [{"attempt": 2, "end_reason": reason}], "events": [], "now": NOW}
-    run.receiver.answers["GET", f"/v1/job/{IDS[1]}"] = detail
+    run.receiver.answers["GET", f"/v1/job/{IDS[1]}"] = {
+        "job": RUNNING,
+        "attempts": [{"attempt": 2, "end_reason": reason}],
+        "events": [],
+        "now": NOW,
+    }
     assert run("logs", "-f", "gbt-oracle") == code
     assert run.out.splitlines() == ["one", "later 0"]
     assert said in run.err
@@ -690,8 +699,12 @@ def test_following_exits_as_the_attempt_ended(run, reason, code, said):
 
 def test_following_waits_for_the_last_lines_and_says_when_they_do_not_come(run):
     GrowingLog(run.receiver, ["one"]).complete = False
-    detail = {"job": DONE, "attempts": [{"attempt": 2, "end_reason": "completed"}], "events": [], "now": NOW}
-    run.receiver.answers["GET", f"/v1/job/{IDS[1]}"] = detail
+    run.receiver.answers["GET", f"/v1/job/{IDS[1]}"] = {
+        "job": DONE,
+        "attempts": [{"attempt": 2, "end_reason": "completed"}],
+        "events": [],
+        "now": NOW,
+    }
     assert run("logs", "gbt-oracle") == 0
     assert "its last lines have not arrived" in run.err, "a part is not shown as the whole"
     assert run.json("logs", "gbt-oracle")["complete"] is False

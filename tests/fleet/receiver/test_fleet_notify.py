@@ -57,15 +57,12 @@ def ticked(receiver, notifier):
 
 
 def on_loop(receiver, work):
-    loop = receiver.server._loop
-    assert loop is not None
-    asyncio.run_coroutine_threadsafe(work, loop).result(30)
+    asyncio.run_coroutine_threadsafe(work, receiver.server._loop).result(30)
 
 
 def fail_for_good(receiver):
     def fail():
         granted = receiver.service.claim(a_worker_claim("pi"))
-        assert granted.job_id is not None
         receiver.service.fail(granted.job_id, a_failure(granted.claim_id, error="no data", exit_code=65))
 
     receiver.writer.submit(fail).result()

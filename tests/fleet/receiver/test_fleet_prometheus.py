@@ -163,9 +163,7 @@ class Watched:
     def work(self):
         """Everything of which there are figures, brought about through the worker's own calls."""
         self.desk.watch({"model": "gbt realistic"})
-        done = self.desk.claim(a_capability(cuda=True))
-        assert done is not None
-        deliver(self.desk, done, self.bundles, b"model")
+        deliver(self.desk, self.desk.claim(a_capability(cuda=True)), self.bundles, b"model")
         self.desk.fail(self.desk.claim(a_capability(cuda=True)).job_id, error="no", exit_code=1)
         assert self.desk.claim(a_capability(cuda=True)) is not None
 

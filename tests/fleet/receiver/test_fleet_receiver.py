@@ -237,9 +237,7 @@ def test_what_nobody_may_finish_uploading_gives_its_room_back(receiver, client, 
 
 def tick(receiver):
     """Do what the receiver does every few seconds."""
-    loop = receiver.server._loop
-    assert loop is not None
-    asyncio.run_coroutine_threadsafe(receiver.hub.tick(), loop).result(30)
+    asyncio.run_coroutine_threadsafe(receiver.hub.tick(), receiver.server._loop).result(30)
 
 
 def test_an_upload_that_was_cut_goes_on(receiver, client, grant, bundle, tmp_path):

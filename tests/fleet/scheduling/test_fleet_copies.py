@@ -85,7 +85,6 @@ def refused(worker):
 def test_a_copy_is_noticed_within_two_claims_of_each(fleet, counts):
     machine, copy = Worker(fleet.service, counts[0], "aa"), Worker(fleet.service, counts[1], "bb")
     first = machine.ask()
-    assert first.job_id is not None
     assert machine.heartbeat()
     for _ in range(2):  # each claims twice at most; whoever has a job trains
         for worker in (copy, machine):

@@ -27,7 +27,6 @@ def test_a_line_that_a_repair_has_written_is_not_added_again(repaired):
         service = Service(queue, store)
         service.reload([a_job("one")], service.plan)
         claim = service.claim(a_worker_claim())
-        assert claim.job_id is not None
         delivery = DeliverySteps(service, store, queue.db, clock)
         steps = delivery.upload(Announced(claim.job_id, claim.claim_id, "pi", None, 0, len(BUNDLE)))
         outcome = None

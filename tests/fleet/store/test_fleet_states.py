@@ -450,7 +450,6 @@ def test_a_state_that_cannot_be_fetched_costs_no_job(tmp_path, fault, caplog):
         handed_back(receiver, tmp_path / "a", b"weights")
         assignment = granted(receiver, "second")
         (chunk,) = (tmp_path / "states").glob("pieces/*/*")
-        assert receiver.hub.states is not None
         match fault:
             case "damaged":
                 chunk.write_bytes(b"wEights")
@@ -459,7 +458,6 @@ def test_a_state_that_cannot_be_fetched_costs_no_job(tmp_path, fault, caplog):
             case "gone":
                 receiver.hub.states.forget([JOB])
             case _:
-                assert assignment.state is not None
                 elsewhere = structs.replace(assignment.state, state_id="0" * 64)
                 assignment = structs.replace(assignment, state=elsewhere)
         here = saved(tmp_path / "b", b"of my own")

@@ -200,7 +200,6 @@ def test_every_file_that_is_opened_is_closed(tmp_path):
     rows = [row(upload(store, bytes([n]))) for n in range(2)]
     upload(store, bytes([0]))
     artifact = store.find(rows[0].artifact_id, model="gbt", mode="oracle")
-    assert artifact is not None
     store.write_provenance(artifact, job_id="1" * 64, attempt=1, record={})
     store.index.append(rows[0])
     index = tmp_path / "index.jsonl"
