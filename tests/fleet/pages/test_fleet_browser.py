@@ -221,9 +221,10 @@ def test_curves_answer_the_pointer_and_outlive_the_parts_around_them(fleet, brow
     assert not seen.page.locator("[data-plot] svg").first.is_visible()
     drawn.first.hover()
     seen.page.get_by_text(re.compile(r"^\d+(\.\d+)?$")).first.wait_for()
-    seen.page.evaluate("""() => { const box = document.querySelector('[data-plot]'), said = JSON.parse(box.dataset.plot);
+    changed = """() => { const box = document.querySelector('[data-plot]'), said = JSON.parse(box.dataset.plot);
         said.lines[0][1].push([60, 0.5]); box.classList.remove('drawn'); box.querySelector('.uplot').remove();
-        box.dataset.plot = JSON.stringify(said); }""")
+        box.dataset.plot = JSON.stringify(said); }"""
+    seen.page.evaluate(changed)
     seen.page.locator("[data-plot].drawn > .uplot").nth(3).wait_for()
     seen.page.emulate_media(color_scheme="dark")
     seen.page.set_viewport_size({"width": 360, "height": 800})

@@ -451,15 +451,14 @@ def test_the_index(state, how):
     path.write_bytes(data)
     assert found(state) == []
     lines = data.splitlines(keepends=True)
-    path.write_bytes(
-        {
-            "gone": b"",
-            "torn": data[:-5],
-            "short": b"".join(lines[:-1]),
-            "doubled": data + lines[-1],
-            "strange": data.replace(b'"model":"gbt"', b'"model":"mlp"', 1),
-        }[how]
-    )
+    new = {
+        "gone": b"",
+        "torn": data[:-5],
+        "short": b"".join(lines[:-1]),
+        "doubled": data + lines[-1],
+        "strange": data.replace(b'"model":"gbt"', b'"model":"mlp"', 1),
+    }[how]
+    path.write_bytes(new)
     assert {each.check for each in found(state)} == {"index"}
 
 
