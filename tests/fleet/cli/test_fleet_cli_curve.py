@@ -38,8 +38,7 @@ class Answers:
         self.replies = {each["name"]: each for each in replies}
         self.asked = []
         self.world = CommandContext(
-            connect=lambda url, token: SimpleNamespace(curve=self.curve, close=lambda: None),
-            environ={},
+            connect=lambda url, token: SimpleNamespace(curve=self.curve, close=lambda: None), environ={}
         )
 
     def curve(self, ref, *, attempt, points):

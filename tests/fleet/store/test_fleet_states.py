@@ -352,12 +352,17 @@ def test_the_next_attempt_is_given_what_the_one_before_left(tmp_path):
         assert unneeded() == [JOB, "unknown"]
 
 
-def test_what_this_host_saved_later_goes_before_what_it_brought(tmp_path):
-    with running(tmp_path) as receiver:
-        handed_back(receiver, tmp_path / "a", b"brought")
-        saved(tmp_path / "a", b"saved after that")
-        transfer(receiver, granted(receiver, "first"), tmp_path / "a", "first").fetch(Order(wait))
-        assert (tmp_path / "a" / "x.state").read_bytes() == b"saved after that"
+@pytest.fixture
+def receiver(tmp_path):
+    with running(tmp_path) as made:
+        yield made
+
+
+def test_what_this_host_saved_later_goes_before_what_it_brought(receiver, tmp_path):
+    handed_back(receiver, tmp_path / "a", b"brought")
+    saved(tmp_path / "a", b"saved after that")
+    transfer(receiver, granted(receiver, "first"), tmp_path / "a", "first").fetch(Order(wait))
+    assert (tmp_path / "a" / "x.state").read_bytes() == b"saved after that"
 
 
 def an_attempt_here(folder, host, attempt):
@@ -445,39 +450,37 @@ def test_what_a_killed_worker_did_not_note_counts_when_nothing_is_left_to_train(
 
 
 @pytest.mark.parametrize("fault", ["damaged", "missing", "gone", "another listing"])
-def test_a_state_that_cannot_be_fetched_costs_no_job(tmp_path, fault, caplog):
-    with running(tmp_path) as receiver:
-        handed_back(receiver, tmp_path / "a", b"weights")
-        assignment = granted(receiver, "second")
-        (chunk,) = (tmp_path / "states").glob("pieces/*/*")
-        match fault:
-            case "damaged":
-                chunk.write_bytes(b"wEights")
-            case "missing":
-                chunk.unlink()
-            case "gone":
-                receiver.hub.states.forget([JOB])
-            case _:
-                elsewhere = structs.replace(assignment.state, state_id="0" * 64)
-                assignment = structs.replace(assignment, state=elsewhere)
-        here = saved(tmp_path / "b", b"of my own")
-        there = transfer(receiver, assignment, here, "second")
-        with caplog.at_level(logging.WARNING):
-            there.fetch(Order(wait))
-        assert "cannot be fetched" in caplog.text
-        assert (here / "x.state").read_bytes() == b"of my own"
-        there.note(tmp_path / "note")
-        assert parts(tmp_path / "note", tmp_path / "no log") == [], "it did not go on from there"
+def test_a_state_that_cannot_be_fetched_costs_no_job(receiver, tmp_path, fault, caplog):
+    handed_back(receiver, tmp_path / "a", b"weights")
+    assignment = granted(receiver, "second")
+    (chunk,) = (tmp_path / "states").glob("pieces/*/*")
+    match fault:
+        case "damaged":
+            chunk.write_bytes(b"wEights")
+        case "missing":
+            chunk.unlink()
+        case "gone":
+            receiver.hub.states.forget([JOB])
+        case _:
+            elsewhere = structs.replace(assignment.state, state_id="0" * 64)
+            assignment = structs.replace(assignment, state=elsewhere)
+    here = saved(tmp_path / "b", b"of my own")
+    there = transfer(receiver, assignment, here, "second")
+    with caplog.at_level(logging.WARNING):
+        there.fetch(Order(wait))
+    assert "cannot be fetched" in caplog.text
+    assert (here / "x.state").read_bytes() == b"of my own"
+    there.note(tmp_path / "note")
+    assert parts(tmp_path / "note", tmp_path / "no log") == [], "it did not go on from there"
 
 
-def test_a_stopped_attempt_fetches_no_further(tmp_path):
-    with running(tmp_path) as receiver:
-        handed_back(receiver, tmp_path / "a", b"weights")
-        order = Order(wait, threading.Event())
-        order.stopped.set()
-        (tmp_path / "b").mkdir()
-        with pytest.raises(Stopped):
-            transfer(receiver, granted(receiver, "second"), tmp_path / "b", "second").fetch(order)
+def test_a_stopped_attempt_fetches_no_further(receiver, tmp_path):
+    handed_back(receiver, tmp_path / "a", b"weights")
+    order = Order(wait, threading.Event())
+    order.stopped.set()
+    (tmp_path / "b").mkdir()
+    with pytest.raises(Stopped):
+        transfer(receiver, granted(receiver, "second"), tmp_path / "b", "second").fetch(order)
 
 
 def calls_of(receiver, host, claim_id):
@@ -495,17 +498,16 @@ CALLS = {
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_only_the_holder_of_the_live_claim_brings_or_gets_a_state(tmp_path, call):
-    with running(tmp_path) as receiver:
-        assignment, listing = granted(receiver, "first"), listed(weights=b"w")
-        mine = calls_of(receiver, "first", assignment.claim_id)
-        for each in ("announce", "bring", "bring many", "keep", "listing", "piece"):
-            CALLS[each](mine, listing)
-        for host, claim in (("second", assignment.claim_id), ("first", "no-such-claim")):
-            with pytest.raises(Refused, match="holds no live claim"):
-                CALLS[call](calls_of(receiver, host, claim), listing)
-        receiver.client("first").fail(JOB, error="x", reason="worker_shutdown", claim_id=assignment.claim_id)
-        assert refusal(lambda: CALLS[call](mine, listing)) == "lease_superseded"
+def test_only_the_holder_of_the_live_claim_brings_or_gets_a_state(receiver, call):
+    assignment, listing = granted(receiver, "first"), listed(weights=b"w")
+    mine = calls_of(receiver, "first", assignment.claim_id)
+    for each in ("announce", "bring", "bring many", "keep", "listing", "piece"):
+        CALLS[each](mine, listing)
+    for host, claim in (("second", assignment.claim_id), ("first", "no-such-claim")):
+        with pytest.raises(Refused, match="holds no live claim"):
+            CALLS[call](calls_of(receiver, host, claim), listing)
+    receiver.client("first").fail(JOB, error="x", reason="worker_shutdown", claim_id=assignment.claim_id)
+    assert refusal(lambda: CALLS[call](mine, listing)) == "lease_superseded"
 
 
 @pytest.mark.parametrize("end", ["handed back", "revoked"])
@@ -525,50 +527,46 @@ def test_what_a_claim_was_bringing_goes_with_it(tmp_path, end):
         assert not list((tmp_path / "states").glob("drafts/*"))
 
 
-def test_a_state_names_only_hosts_that_had_the_job(tmp_path):
-    with running(tmp_path) as receiver:
-        handed_back(receiver, tmp_path / "a", b"weights")
-        assignment, listing = granted(receiver, "second"), listed(weights=b"w")
-        mine = calls_of(receiver, "second", assignment.claim_id)
-        for each in ("announce", "bring"):
-            CALLS[each](mine, listing)
-        said = [(1, "victim"), (1, "first"), (2, "second"), (7, "first"), (0, "second")]
-        mine.keep(listing.dataset_id, stretches=[{"attempt": attempt, "host": host} for attempt, host in said])
-        kept = receiver.hub.states.of(JOB)
-        assert [(each.attempt, each.host) for each in kept.stretches] == [(1, "first"), (2, "second")]
+def test_a_state_names_only_hosts_that_had_the_job(receiver, tmp_path):
+    handed_back(receiver, tmp_path / "a", b"weights")
+    assignment, listing = granted(receiver, "second"), listed(weights=b"w")
+    mine = calls_of(receiver, "second", assignment.claim_id)
+    for each in ("announce", "bring"):
+        CALLS[each](mine, listing)
+    said = [(1, "victim"), (1, "first"), (2, "second"), (7, "first"), (0, "second")]
+    mine.keep(listing.dataset_id, stretches=[{"attempt": attempt, "host": host} for attempt, host in said])
+    kept = receiver.hub.states.of(JOB)
+    assert [(each.attempt, each.host) for each in kept.stretches] == [(1, "first"), (2, "second")]
 
 
-def test_other_bytes_than_announced_are_refused(tmp_path):
-    with running(tmp_path) as receiver:
-        assignment, listing = granted(receiver, "first"), listed(weights=b"w")
-        mine = calls_of(receiver, "first", assignment.claim_id)
-        mine.announce(listing)
-        assert refusal(lambda: mine.bring(listing.dataset_id, [(listing.files[0].pieces[0], b"v")])) == "wrong_digest"
-        assert refusal(lambda: mine.keep(listing.dataset_id, stretches=STRETCH)) == "incomplete_dataset"
+def test_other_bytes_than_announced_are_refused(receiver):
+    assignment, listing = granted(receiver, "first"), listed(weights=b"w")
+    mine = calls_of(receiver, "first", assignment.claim_id)
+    mine.announce(listing)
+    assert refusal(lambda: mine.bring(listing.dataset_id, [(listing.files[0].pieces[0], b"v")])) == "wrong_digest"
+    assert refusal(lambda: mine.keep(listing.dataset_id, stretches=STRETCH)) == "incomplete_dataset"
 
 
-def test_a_full_disk_refuses_the_state_and_not_the_job(tmp_path, caplog):
-    with running(tmp_path) as receiver:
-        assignment = granted(receiver, "first")
-        receiver.disk.free = 0
-        with pytest.raises(Unavailable):
-            calls_of(receiver, "first", assignment.claim_id).announce(listed(weights=b"w"))
-        with caplog.at_level(logging.INFO):
-            transfer(receiver, assignment, saved(tmp_path / "a", b"w"), "first").bring_last()
-        assert "it stays here" in caplog.text
-        receiver.disk.free = 10**12
+def test_a_full_disk_refuses_the_state_and_not_the_job(receiver, tmp_path, caplog):
+    assignment = granted(receiver, "first")
+    receiver.disk.free = 0
+    with pytest.raises(Unavailable):
+        calls_of(receiver, "first", assignment.claim_id).announce(listed(weights=b"w"))
+    with caplog.at_level(logging.INFO):
+        transfer(receiver, assignment, saved(tmp_path / "a", b"w"), "first").bring_last()
+    assert "it stays here" in caplog.text
+    receiver.disk.free = 10**12
 
 
-def test_a_trainer_that_saved_nothing_brings_nothing_and_an_equal_state_travels_once(tmp_path):
-    with running(tmp_path) as receiver:
-        assignment = granted(receiver, "first")
-        here = transfer(receiver, assignment, tmp_path / "nowhere", "first")
-        here.bring_last()
-        assert receiver.hub.states.of(JOB) is None
-        here = transfer(receiver, assignment, saved(tmp_path / "a", b"w"), "first")
-        here.bring_last()
-        before = receiver.hub.states.of(JOB)
-        here.bring_last()
-        assert receiver.hub.states.of(JOB) is before is not None
-        assert before.stretches == (Stretch(attempt=1, host="first", begins=None, ends=None),)
-        assert read_folder(tmp_path / "a", wait).dataset_id == before.state_id
+def test_a_trainer_that_saved_nothing_brings_nothing_and_an_equal_state_travels_once(receiver, tmp_path):
+    assignment = granted(receiver, "first")
+    here = transfer(receiver, assignment, tmp_path / "nowhere", "first")
+    here.bring_last()
+    assert receiver.hub.states.of(JOB) is None
+    here = transfer(receiver, assignment, saved(tmp_path / "a", b"w"), "first")
+    here.bring_last()
+    before = receiver.hub.states.of(JOB)
+    here.bring_last()
+    assert receiver.hub.states.of(JOB) is before is not None
+    assert before.stretches == (Stretch(attempt=1, host="first", begins=None, ends=None),)
+    assert read_folder(tmp_path / "a", wait).dataset_id == before.state_id

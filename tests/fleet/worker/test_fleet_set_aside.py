@@ -151,31 +151,36 @@ def test_a_job_that_waits_is_completed_by_it(tmp_path, bundle):
     assert rebuild(state, [ONE | {"job_id": job_id(ONE)}], SystemClock()).completed == ["one"]
 
 
-def test_what_does_not_wait_or_is_not_the_same_or_not_theirs_is_refused(tmp_path, bundle):
-    with Receiver(tmp_path, [ONE]) as receiver:
-        grant = superseded(receiver)
-        pi, desk = receiver.client("pi"), receiver.client("desk")
-        cases = [
-            (pi, grant.claim_id, ONE, {"spec_hash": "0" * 64}, ProblemType.SPEC_MISMATCH),
-            (desk, grant.claim_id, ONE, {}, ProblemType.LEASE_SUPERSEDED),
-            (desk, "unknown", ONE, {}, ProblemType.WRONG_STATE),  # nobody knows that host
-        ]
-        for client, claim_id, job, other, problem_type in cases:
-            with pytest.raises(Refused) as caught:
-                by_hand(client, bundle, claim_id, job, **other)
-            assert caught.value.problem_type == problem_type
-        pi.cancel("one")
-        with pytest.raises(Cancelled):
-            by_hand(pi, bundle, grant.claim_id, ONE)
-        pi.requeue("one")
-        again = claim(desk)
-        with pytest.raises(Refused, match=r"only one that waits .* stop the workers that would take it, requeue it"):
-            by_hand(pi, bundle, grant.claim_id, ONE)
-        desk.fail(again.job_id, error="e", reason="worker_shutdown")
-        told = {"host_id": "pi", "claim_id": grant.claim_id, "artifact_id": "9" * 64, "spec_hash": spec_hash(ONE)}
+@pytest.fixture
+def receiver(tmp_path):
+    with Receiver(tmp_path, [ONE]) as made:
+        yield made
+
+
+def test_what_does_not_wait_or_is_not_the_same_or_not_theirs_is_refused(receiver, bundle):
+    grant = superseded(receiver)
+    pi, desk = receiver.client("pi"), receiver.client("desk")
+    cases = [
+        (pi, grant.claim_id, ONE, {"spec_hash": "0" * 64}, ProblemType.SPEC_MISMATCH),
+        (desk, grant.claim_id, ONE, {}, ProblemType.LEASE_SUPERSEDED),
+        (desk, "unknown", ONE, {}, ProblemType.WRONG_STATE),  # nobody knows that host
+    ]
+    for client, claim_id, job, other, problem_type in cases:
         with pytest.raises(Refused) as caught:
-            pi.call("deliver", job_id(ONE), **told)
-        assert caught.value.problem_type == ProblemType.NO_ARTIFACT
+            by_hand(client, bundle, claim_id, job, **other)
+        assert caught.value.problem_type == problem_type
+    pi.cancel("one")
+    with pytest.raises(Cancelled):
+        by_hand(pi, bundle, grant.claim_id, ONE)
+    pi.requeue("one")
+    again = claim(desk)
+    with pytest.raises(Refused, match=r"only one that waits .* stop the workers that would take it, requeue it"):
+        by_hand(pi, bundle, grant.claim_id, ONE)
+    desk.fail(again.job_id, error="e", reason="worker_shutdown")
+    told = {"host_id": "pi", "claim_id": grant.claim_id, "artifact_id": "9" * 64, "spec_hash": spec_hash(ONE)}
+    with pytest.raises(Refused) as caught:
+        pi.call("deliver", job_id(ONE), **told)
+    assert caught.value.problem_type == ProblemType.NO_ARTIFACT
 
 
 def asked_about(receiver, bundle):
@@ -188,13 +193,12 @@ def asked_about(receiver, bundle):
     return lambda: receiver.writer.submit(lambda: service.deliver(grant.job_id, request, found[1], 1))
 
 
-def test_work_by_hand_is_refused_when_the_job_went_on_between_asking_and_bringing(tmp_path, bundle):
+def test_work_by_hand_is_refused_when_the_job_went_on_between_asking_and_bringing(receiver, bundle):
     """The provenance lies beside the bundle under the generation and the number that the attempt was to have."""
-    with Receiver(tmp_path, [ONE]) as receiver:
-        bring, desk = asked_about(receiver, bundle), receiver.client("desk")
-        desk.fail(claim(desk).job_id, error="e", reason="worker_shutdown")
-        with pytest.raises(Refusal, match="has changed since"):
-            bring().result()
+    bring, desk = asked_about(receiver, bundle), receiver.client("desk")
+    desk.fail(claim(desk).job_id, error="e", reason="worker_shutdown")
+    with pytest.raises(Refusal, match="has changed since"):
+        bring().result()
 
 
 def test_work_by_hand_is_no_result_of_the_generation_before_a_requeue():
@@ -207,53 +211,49 @@ def test_work_by_hand_is_no_result_of_the_generation_before_a_requeue():
             assert "has changed since" in str(bring().exception())
 
 
-def test_one_result_of_a_job_is_taken_at_a_time(tmp_path, bundle):
+def test_one_result_of_a_job_is_taken_at_a_time(receiver, bundle):
     """Two with the same bytes write their provenance under one name, and only one of them is the attempt's."""
-    with Receiver(tmp_path, [ONE]) as receiver:
-        grant, sequences = superseded(receiver), receiver.hub.delivery
-        names = {"claim_id": grant.claim_id, "artifact_id": file_sha256(bundle)}
-        deliver = partial(sequences.deliver, grant.job_id, DeliverRequest(host_id="pi", spec_hash="0" * 64, **names))
-        complete = partial(sequences.complete, grant.job_id, CompleteRequest(**names))
-        for first, other in product((deliver, complete), repeat=2):
-            begun = first()
-            next(begun)
-            with pytest.raises(Refusal) as caught:
-                next(other())
-            assert caught.value.problem_type == ProblemType.SLOW_DOWN
-            begun.close()
-        next(deliver())
+    grant, sequences = superseded(receiver), receiver.hub.delivery
+    names = {"claim_id": grant.claim_id, "artifact_id": file_sha256(bundle)}
+    deliver = partial(sequences.deliver, grant.job_id, DeliverRequest(host_id="pi", spec_hash="0" * 64, **names))
+    complete = partial(sequences.complete, grant.job_id, CompleteRequest(**names))
+    for first, other in product((deliver, complete), repeat=2):
+        begun = first()
+        next(begun)
+        with pytest.raises(Refusal) as caught:
+            next(other())
+        assert caught.value.problem_type == ProblemType.SLOW_DOWN
+        begun.close()
+    next(deliver())
 
 
-def test_the_same_bytes_of_another_host_complete_nothing_twice(tmp_path, bundle):
-    with Receiver(tmp_path, [ONE]) as receiver:
-        grant, desk = superseded(receiver), receiver.client("desk")
-        again = claim(desk)
-        artifact = desk.upload_artifact(again.job_id, bundle, claim_id=again.claim_id)
-        desk.complete(again.job_id, artifact_id=artifact)
-        with pytest.raises(Refused, match="is completed: only one that waits"):
-            by_hand(receiver.client("pi"), bundle, grant.claim_id, ONE)
+def test_the_same_bytes_of_another_host_complete_nothing_twice(receiver, bundle):
+    grant, desk = superseded(receiver), receiver.client("desk")
+    again = claim(desk)
+    artifact = desk.upload_artifact(again.job_id, bundle, claim_id=again.claim_id)
+    desk.complete(again.job_id, artifact_id=artifact)
+    with pytest.raises(Refused, match="is completed: only one that waits"):
+        by_hand(receiver.client("pi"), bundle, grant.claim_id, ONE)
 
 
-def test_work_by_hand_keeps_what_it_was_granted_whatever_the_plan_says_since(tmp_path, bundle):
-    with Receiver(tmp_path, [ONE]) as receiver:
-        grant, service = superseded(receiver), receiver.service
-        edited = ONE | {"job_id": job_id(ONE), "n_resamples": 7}
-        receiver.writer.submit(lambda: service.reload([edited], service.plan)).result()
-        pi = receiver.client("pi")
-        by_hand(pi, bundle, grant.claim_id, ONE)
-        first, made = pi.job("one")["attempts"]
-        assert made["granted"] == first["granted"]
-        assert made["granted"].get("n_resamples") != 7
+def test_work_by_hand_keeps_what_it_was_granted_whatever_the_plan_says_since(receiver, bundle):
+    grant, service = superseded(receiver), receiver.service
+    edited = ONE | {"job_id": job_id(ONE), "n_resamples": 7}
+    receiver.writer.submit(lambda: service.reload([edited], service.plan)).result()
+    pi = receiver.client("pi")
+    by_hand(pi, bundle, grant.claim_id, ONE)
+    first, made = pi.job("one")["attempts"]
+    assert made["granted"] == first["granted"]
+    assert made["granted"].get("n_resamples") != 7
 
 
-def test_a_claim_that_an_older_copy_does_not_know_stays_unconfirmed(tmp_path, bundle):
-    with Receiver(tmp_path, [ONE]) as receiver:
-        pi = receiver.client("pi")
-        pi.fail(claim(pi).job_id, error="e", reason="worker_shutdown")
-        assert by_hand(pi, bundle, "granted-later", ONE).status == "unconfirmed"
-        assert (receiver.status("one"), by_hand(pi, bundle, "granted-later", ONE).attempt) == ("pending", 0)
-        pi.call("accept", "pi")
-        assert by_hand(pi, bundle, "granted-later", ONE).attempt == 2
+def test_a_claim_that_an_older_copy_does_not_know_stays_unconfirmed(receiver, bundle):
+    pi = receiver.client("pi")
+    pi.fail(claim(pi).job_id, error="e", reason="worker_shutdown")
+    assert by_hand(pi, bundle, "granted-later", ONE).status == "unconfirmed"
+    assert (receiver.status("one"), by_hand(pi, bundle, "granted-later", ONE).attempt) == ("pending", 0)
+    pi.call("accept", "pi")
+    assert by_hand(pi, bundle, "granted-later", ONE).attempt == 2
 
 
 def test_workers_and_the_doctor_name_it(tmp_path):
