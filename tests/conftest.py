@@ -6,8 +6,6 @@ import gc
 import os
 import signal
 import subprocess
-from pathlib import Path
-from typing import Any
 
 import places  # noqa: F401 - puts the folders of tests on the module path
 import pytest
@@ -19,7 +17,7 @@ from training.trainer.contract import limit_threads
 limit_threads(1)  # as trainers do by themselves; tests run side by side, and threads that wait for a core burn it
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish():
     """Take what thousands of collected tests hold out of the collector's sight.
 
     It lives until the end, and looking through it over and over cost a third of the time of many tests.
@@ -35,10 +33,10 @@ settings.register_profile("any machine", settings.get_profile("explore"), derand
 settings.load_profile("any machine")
 
 
-def _rows_the_other_way(prepare: Any) -> Any:
+def _rows_the_other_way(prepare):
     """SQL promises an order to those alone that ask for one: who does not, gets the less usual one here."""
 
-    def prepared(self: SqliteDatabase, *args: Any) -> None:
+    def prepared(self, *args):
         prepare(self, *args)
         self.connection.execute("PRAGMA reverse_unordered_selects = ON")
 
@@ -84,7 +82,7 @@ def no_rival_models(monkeypatch):
 def dig(tmp_path):
     """Make folders below one so deep that no path reaches the last one, and no recursion does."""
 
-    def dug(folder: Path) -> None:
+    def dug(folder):
         inside = os.open(folder, os.O_RDONLY)
         for _ in range(1100):
             os.mkdir("deep", dir_fd=inside)

@@ -12,7 +12,6 @@ import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -26,11 +25,11 @@ from training.fleet.capability.probe import checkout_commit
 EXAMPLES = 10  # inputs an operation and round: short rounds, because a receiver that knows many hosts is slower
 
 
-def server_errors(result: Result) -> int:
+def server_errors(result):
     return sum(n for each, n in result.statuses.items() if each.split()[-1][0] == "5")
 
 
-def added(record: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+def added(record, found):
     """The record with one more run, of which only the sum keeps each answer."""
     answers = Counter(record["answers"]) + Counter(found["answers"])
     run = {name: value for name, value in found.items() if name not in ("answers", "checks")}
@@ -43,13 +42,13 @@ def added(record: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def written(path: Path, document: dict[str, Any]) -> None:
+def written(path, document):
     part = path.with_suffix(".part")
     part.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     part.replace(path)
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv=None):
     parser = argparse.ArgumentParser(prog="python -m tests.api", description=__doc__)
     parser.add_argument("--calls", type=int, default=10_000, help="at least: a round, 1,550 or so, is not cut short")
     parser.add_argument("--minutes", type=float, default=1e6, help="begin no round after so long")
@@ -66,7 +65,7 @@ def main(argv: list[str] | None = None) -> int:
     while total.calls < args.calls and not total.failures and clock.monotonic() < end:
         before = total.calls
 
-        def tell(calls: int, before: int = before) -> None:
+        def tell(calls, before=before):
             took = clock.monotonic() - begun
             print(f"\r{before + calls} of {args.calls} calls, {took:.0f} s", end="", flush=True)
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
 from builders import a_capability, a_job
@@ -28,7 +26,6 @@ from training.fleet.receiver.http import endpoints
 from training.fleet.receiver.security.authentication import FailureLimit, Quota
 from training.fleet.receiver.security.tls import Security
 from training.fleet.wire.constants import HEADER_CLAIM_ID, HEADER_HOST_ID, HOST_ID_PATTERN
-from training.fleet.wire.dataset_listing import Listing
 
 JOBS = tuple(f"job-{n}" for n in range(60))
 HOSTS = ("pi", "desktop")
@@ -57,7 +54,7 @@ class Result:
     checks: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
 
-    def add(self, other: Result) -> None:
+    def add(self, other):
         self.calls += other.calls
         self.statuses += other.statuses
         self.checks += other.checks
@@ -67,13 +64,13 @@ class Result:
 class Restless(FakeClock):
     """Every look is a minute later, so that no limit by time keeps the calls from being looked at."""
 
-    def monotonic(self) -> float:
+    def monotonic(self):
         self.advance(60.0)
         return super().monotonic()
 
 
 @contextmanager
-def receiver(folder: Path, kind: Target) -> Iterator[tuple[Receiver, Listing]]:
+def receiver(folder, kind):
     """With jobs, one of them completed, and a data set; without waiting for work."""
     before, endpoints.WAIT_S_MAX = endpoints.WAIT_S_MAX, 0.0
     jobs = [a_job(name) for name in JOBS]
@@ -89,7 +86,7 @@ def receiver(folder: Path, kind: Target) -> Iterator[tuple[Receiver, Listing]]:
         endpoints.WAIT_S_MAX = before
 
 
-def _complete_one(target: Receiver, folder: Path) -> None:
+def _complete_one(target, folder):
     client = target.client()
     if isinstance(target, SecureReceiver):
         client = target.showing(target.admitted("pi")[0])
@@ -99,13 +96,13 @@ def _complete_one(target: Receiver, folder: Path) -> None:
     client.complete(grant.job_id, artifact_id=client.upload_artifact(grant.job_id, bundle))
 
 
-def _claims(target: Receiver) -> Callable[[], tuple[str, str, str]]:
+def _claims(target):
     """A claim that lives, whatever the calls before it did to the others: for calls that need one to lead anywhere."""
     client, orders = target.client(), target.client()
     if isinstance(target, SecureReceiver):
         client, orders = (target.showing(target.admitted("pi")[0]), target.showing(None, TOKEN))
 
-    def claim() -> tuple[str, str, str]:
+    def claim():
         for job in target.plan:
             orders.requeue(job["job_id"])
             if (grant := client.claim(a_capability())) is not None:
@@ -115,7 +112,7 @@ def _claims(target: Receiver) -> Callable[[], tuple[str, str, str]]:
     return claim
 
 
-def _push(target: Receiver, folder: Path) -> Listing:
+def _push(target, folder):
     """A data set of one small piece; what it consists of."""
     data = folder / "data"
     data.mkdir(exist_ok=True)
@@ -128,7 +125,7 @@ def _push(target: Receiver, folder: Path) -> Listing:
     return listing
 
 
-def configuration(target: Receiver, folder: Path, examples: int, seed: int) -> Any:
+def configuration(target, folder, examples, seed):
     """All checks, all phases. What a valid request may meet besides success is the state of the job (``STATE``)."""
     from schemathesis.config import SchemathesisConfig
 
@@ -166,12 +163,12 @@ def configuration(target: Receiver, folder: Path, examples: int, seed: int) -> A
     return SchemathesisConfig.from_dict(given)
 
 
-def as_served(target: Receiver) -> Any:
+def as_served(target):
     """The application with the headers that its server puts before every answer."""
     app = target.server.config.app
 
-    async def served(scope: Any, receive: Any, send: Any) -> None:
-        async def with_headers(message: Any) -> None:
+    async def served(scope, receive, send):
+        async def with_headers(message):
             if message["type"] == "http.response.start":
                 message = {**message, "headers": [*target.server.config.encoded_headers, *message["headers"]]}
             await send(message)
@@ -181,7 +178,7 @@ def as_served(target: Receiver) -> Any:
     return served
 
 
-def load(config: Any, target: Receiver, kind: Target) -> Any:
+def load(config, target, kind):
     from schemathesis import openapi
 
     if kind is Target.APP:
@@ -189,15 +186,7 @@ def load(config: Any, target: Receiver, kind: Target) -> Any:
     return openapi.from_url(f"{target.url}{PATH}", config=config)
 
 
-def run(
-    folder: Path,
-    examples: int,
-    seed: int,
-    *,
-    kind: Target = Target.APP,
-    paths: str = "",
-    tell: Callable[[int], None] = lambda _calls: None,
-) -> Result:
+def run(folder, examples, seed, *, kind=Target.APP, paths="", tell=lambda _calls: None):
     """``examples`` generated inputs an operation; ``tell`` hears how many calls were made so far.
 
     ``paths`` is a pattern of the addresses to call, all by default.
@@ -228,9 +217,7 @@ class Aim:
     What was valid stays valid; a call that is to be refused for its form keeps what is wrong with it.
     """
 
-    def __init__(
-        self, target: Receiver, pushed: Listing, again: Callable[[], object], claim: Callable[[], tuple[str, str, str]]
-    ) -> None:
+    def __init__(self, target, pushed, again, claim):
         self._push_again, self._claim = again, claim
         self._plan, self._target = target.plan, target
         self._pushed = {"dataset_id": pushed.dataset_id, "sha256": pushed.files[0].pieces[0]}
@@ -240,7 +227,7 @@ class Aim:
         self._brought: tuple[str, str, str] | None = None
         self._request = new_request("pi")[1]
 
-    def case(self, _context: Any, case: Any) -> Any:
+    def case(self, _context, case):
         from schemathesis.core.parameters import ParameterLocation
 
         self._turn += 1
@@ -263,7 +250,7 @@ class Aim:
             self._body(case.body, n)
         return case
 
-    def _claimed(self, case: Any, job_id: str, claim_id: str, host: str, *, whole: bool) -> None:
+    def _claimed(self, case, job_id, claim_id, host, *, whole):
         """Of a granted claim; what lacks in a body that is not ``whole`` goes on lacking."""
         if case.method not in ("PUT", "HEAD", "POST"):
             return
@@ -280,7 +267,7 @@ class Aim:
             case.headers[HEADER_CLAIM_ID] = claim_id
             case.headers.pop(HEADER_HOST_ID, None)
 
-    def _body(self, body: dict[str, Any], n: int) -> None:
+    def _body(self, body, n):
         host = body.get("host_id")
         if isinstance(host, str) and re.fullmatch(HOST_ID_PATTERN, host) and "claim_id" not in body:
             body["host_id"] = HOSTS[n % 8 // 6]
@@ -291,7 +278,7 @@ class Aim:
         if isinstance(body.get("csr"), str):
             body["csr"] = self._request
 
-    def answered(self, _context: Any, case: Any, response: Any) -> None:
+    def answered(self, _context, case, response):
         if response.status_code == 200 and case.path.endswith("/remove"):
             self._push_again()
         if response.status_code == 200 and case.path.endswith(("/pause", "/drain")):
@@ -308,7 +295,7 @@ class Aim:
             self._granted = [*self._granted[-5:], granted]
 
 
-def _is_no_fault(check: Any, case: Any) -> bool:
+def _is_no_fault(check, case):
     """The library takes an absent body for a wrong one where there need be none."""
     absent = type(case.body).__name__ == "NotSet"
     return (
@@ -316,7 +303,7 @@ def _is_no_fault(check: Any, case: Any) -> bool:
     )
 
 
-def _note(recorder: Any, result: Result) -> None:
+def _note(recorder, result):
     for case_id, interaction in recorder.interactions.items():
         result.calls += 1
         label = recorder.cases[case_id].value.operation.label

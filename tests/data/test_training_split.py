@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from training.data import split as splitting
 from training.data.rows import Rows
-from training.data.split import Side, Split, SplitError, make_split, stratify
+from training.data.split import Side, SplitError, make_split, stratify
 
 
 def windows(n_episodes=60, per_episode=8, hosts=("a", "b", "c"), classes=2, seed=0):
@@ -28,11 +28,11 @@ def windows(n_episodes=60, per_episode=8, hosts=("a", "b", "c"), classes=2, seed
     }
 
 
-def rows_of(data) -> Rows:
+def rows_of(data):
     return Rows.of(label=data["y"], **{name: column for name, column in data.items() if name != "y"})
 
 
-def split_of(data, **arguments) -> Split:
+def split_of(data, **arguments):
     return make_split(rows_of(data), **arguments)
 
 
@@ -51,7 +51,7 @@ def any_windows(draw):
     return {name: column[order] for name, column in data.items()}
 
 
-def episodes_of(data, split: Split, side: Side) -> set[str]:
+def episodes_of(data, split, side):
     return set(data["episode"][split.side(side)].tolist())
 
 

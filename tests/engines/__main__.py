@@ -13,10 +13,8 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -30,10 +28,10 @@ BEGIN, END = "<!-- engines: written by python -m tests.engines -->", "<!-- engin
 class Outcomes:
     """The tests of a run: how many came to which end."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.passed, self.failed, self.seconds = 0, list[str](), 0.0
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+    def pytest_runtest_logreport(self, report):
         self.seconds += report.duration
         if report.when == "call" and report.passed:
             self.passed += 1
@@ -41,7 +39,7 @@ class Outcomes:
             self.failed.append(report.nodeid.rpartition("::")[2])
 
 
-def main() -> int:
+def main():
     parser = argparse.ArgumentParser(prog="python -m tests.engines", description=__doc__.split("\n")[0])
     parser.add_argument("engines", nargs="*", choices=[*ENGINES, []], help="dask, ray, slurm (default: all)")
     parser.add_argument("--show", action="store_true", help="write the page only")
@@ -65,19 +63,19 @@ def main() -> int:
     return int(any(run["failed"] or not run["passed"] for run in record.values()))
 
 
-def engine_version(engine: str) -> str:
+def engine_version(engine):
     if engine == "slurm":
         return f"{_said('slurmctld', '-V').removeprefix('slurm-wlm ')}, submitit {version('submitit')}"
     return version({"dask": "distributed"}.get(engine, engine))
 
 
-def _said(*command: str) -> str:
+def _said(*command):
     path = f"{os.environ['PATH']}:/usr/sbin"
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "PATH": path})
     return done.stdout.strip()
 
 
-def table(record: Mapping[str, Any]) -> str:
+def table(record):
     """The record as a Markdown table, a row an engine."""
     lines = ["| engine | version | passed | failed | took | of commit |", "|---|---|---|---|---|---|"]
     for engine in ENGINES:
@@ -91,7 +89,7 @@ def table(record: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def rendered(text: str, record: Mapping[str, Any]) -> str:
+def rendered(text, record):
     """The page with the table of the record."""
     before, _, rest = text.partition(BEGIN)
     return f"{before}{BEGIN}\n{table(record)}\n{END}{rest.partition(END)[2]}"

@@ -48,7 +48,7 @@ class TestSlurm(EngineSuite):
             pass
 
 
-def waiting() -> list[str]:
+def waiting():
     command = ["squeue", "--noheader", "--states=PENDING"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ)
     return done.stdout.splitlines()

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -23,10 +22,10 @@ class Module:
     lines: int = 0
 
     @classmethod
-    def of(cls, name: str, source: str) -> Module:
+    def of(cls, name, source):
         return cls(name, ast.parse(source), source.count("\n"))
 
-    def is_any(self, patterns: str) -> bool:
+    def is_any(self, patterns):
         return any(fnmatchcase(self.name, pattern) for pattern in patterns.split())
 
 
@@ -34,7 +33,7 @@ Breach = tuple[int, str]  # line, what and why
 Rule = Callable[[Module], Iterator[Breach]]
 
 
-def modules(root: Path, folder: str = "training") -> list[Module]:
+def modules(root, folder="training"):
     """Every module in ``root / folder``."""
     found = []
     for path in sorted((root / folder).rglob("*.py")):
@@ -44,7 +43,7 @@ def modules(root: Path, folder: str = "training") -> list[Module]:
     return found
 
 
-def imported(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def imported(tree):
     """Every import with its line; ``from a import b`` counts as ``a.b``, which may be a module or a name in one."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -54,12 +53,12 @@ def imported(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
 
 
-def within(name: str, packages: str) -> bool:
+def within(name, packages):
     """Return True when ``name`` is one of these packages or lies in one."""
     return any(name == each or name.startswith(each + ".") for each in packages.split())
 
 
-def fleet(*names: str) -> str:
+def fleet(*names):
     return " ".join(f"training.fleet.{name}" for text in names for name in text.split())
 
 
@@ -99,7 +98,7 @@ class Fence:
     except_: str = ""
 
 
-def side_fences() -> Iterator[Fence]:
+def side_fences():
     """One fence for each row of ``MAY_IMPORT``."""
     for name, allowed in MAY_IMPORT.items():
         others = [each for each in MAY_IMPORT if each not in {name, *allowed.split()}]
@@ -143,7 +142,7 @@ FENCES = (
 )  # fmt: skip
 
 
-def keeps_its_layer(module: Module) -> Iterator[Breach]:
+def keeps_its_layer(module):
     for fence in FENCES:
         if module.is_any(fence.who) and not module.is_any(fence.except_ or "-"):
             for line, name in imported(module.tree):
@@ -160,7 +159,7 @@ CLOCK_READS = re.compile(
 )
 
 
-def reads_no_clock(module: Module) -> Iterator[Breach]:
+def reads_no_clock(module):
     why = "only training/clock.py reads clocks; take a Clock, so that tests and the simulation own time"
     if module.name == "training.clock":
         return
@@ -180,7 +179,7 @@ SQL = re.compile(
 ADAPTER_MAY = re.compile(r"\s*(PRAGMA|BEGIN|COMMIT|ROLLBACK|SAVEPOINT|RELEASE)\b")
 
 
-def holds_no_sql(module: Module) -> Iterator[Breach]:
+def holds_no_sql(module):
     # The recorded workloads that *are* a database at work speak its language; a user's table is asked in DuckDB's.
     if module.is_any("training.watch.recording.behaviours_* training.data.ingest.cells"):
         return
@@ -208,13 +207,13 @@ STARTERS += " training.watch.recording.record training.watch.recording.record_sa
 STARTERS += " training.watch.recording.stage training.watch.recording.behaviours* training.watch.calls"
 
 
-def starts_no_process(module: Module) -> Iterator[Breach]:
+def starts_no_process(module):
     if not module.is_any(STARTERS):
         why = "only supervision, launchers, the warm parent, probes, the installer and the recorder start processes"
         yield from ((line, f"uses {name}: {why}") for line, name in starts(module))
 
 
-def starts(module: Module) -> Iterator[tuple[int, str]]:
+def starts(module):
     """Wherever a module imports or uses what starts processes."""
     for line, name in imported(module.tree):
         if STARTS.fullmatch(name):
@@ -233,7 +232,7 @@ PURE_PARTS = "urllib.parse pathlib.PurePath pathlib.PurePosixPath pathlib.PureWi
 IMPURE_CALLS = frozenset({"open", "print", "input", "breakpoint", "exec", "eval", "__import__"})
 
 
-def stays_pure(module: Module) -> Iterator[Breach]:
+def stays_pure(module):
     if not (SAYS_PURE.search(ast.get_docstring(module.tree) or "") or module.is_any(PURE_PACKAGES)):
         return
     why = "this module decides; I/O, time and chance come in as arguments"
@@ -245,7 +244,7 @@ def stays_pure(module: Module) -> Iterator[Breach]:
             yield node.lineno, f"calls {ast.unparse(node.func)}: {why}"
 
 
-def writes_files_one_way(module: Module) -> Iterator[Breach]:
+def writes_files_one_way(module):
     """``a.replace(b)`` of one argument renames a file: a text's takes two."""
     # The launcher imports nothing of ours; a recorded workload is to look like anybody's program.
     if module.is_any("training.files training.fleet.process.launcher training.watch.recording.behaviours*"):
@@ -262,7 +261,7 @@ def writes_files_one_way(module: Module) -> Iterator[Breach]:
 POSIX_ONLY = "fcntl grp pwd resource termios tty pty syslog posix"
 
 
-def imports_on_windows(module: Module) -> Iterator[Breach]:
+def imports_on_windows(module):
     """Refuse imports of POSIX-only modules outside functions, but in a file that says so."""
     if module.name.endswith((".posix", "_posix")):
         return
@@ -282,7 +281,7 @@ def imports_on_windows(module: Module) -> Iterator[Breach]:
 NARROWS = re.compile(r"[\w.]+ is not None|isinstance\(.*\)")
 
 
-def asserts_no_promise(module: Module) -> Iterator[Breach]:
+def asserts_no_promise(module):
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Assert) and (node.msg or not NARROWS.fullmatch(ast.unparse(node.test))):
             yield node.lineno, "an assert may only narrow a type, without a text: python -O leaves it out; use certain"
@@ -291,7 +290,7 @@ def asserts_no_promise(module: Module) -> Iterator[Breach]:
 OPENERS = re.compile(r"(?:PURE: )?(?:Wh(?:at|ether|o|ose|om|oever|atever|ere|ich|y|en)|How|That)\b", re.IGNORECASE)
 
 
-def opens_plainly(module: Module) -> Iterator[Breach]:
+def opens_plainly(module):
     """Refuse docstrings that begin with a clause, which hides what the thing is or does."""
     documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
     for node in ast.walk(module.tree):
@@ -300,7 +299,7 @@ def opens_plainly(module: Module) -> Iterator[Breach]:
             yield line, f"a docstring begins with {found[0]!r}: begin with a verb in the imperative or a noun phrase"
 
 
-def longest(found: list[Module], count: int = 8) -> list[str]:
+def longest(found, count=8):
     """The longest modules with their lines: a report for people, who judge; no test fails by it."""
     ranked = sorted(found, key=lambda module: -module.lines)
     return [f"{module.lines:5} {module.name}" for module in ranked[:count]]
@@ -350,7 +349,7 @@ FOREIGN = frozenset(
 class Names:
     """Every file and every word of the code, to tell which names in prose mean nothing any more."""
 
-    def __init__(self, texts: Mapping[str, str], past: tuple[str, ...] = ()) -> None:
+    def __init__(self, texts, past=()):
         """Take each file's text by its path from the root. Pages, the Makefile, docstrings and comments are prose, but
         for files below ``past``, which speak of what was.
         """
@@ -371,10 +370,10 @@ class Names:
             else:
                 self._words.update(WORDS.findall(text))
 
-    def _without_prose(self, path: str, text: str) -> str:
+    def _without_prose(self, path, text):
         """The code without its docstrings and comments, which are kept as prose. A real parser would take seconds."""
 
-        def sort_out(found: re.Match[str]) -> str:
+        def sort_out(found):
             if found["comment"] is None and not (found["alone"] is not None and '"""' in found[0]):
                 return found[0]
             self.prose.append((path, 1 + text.count("\n", 0, found.start()), found[0]))
@@ -382,7 +381,7 @@ class Names:
 
         return LEXED.sub(sort_out, text)
 
-    def mean_nothing(self) -> Iterator[str]:
+    def mean_nothing(self):
         """Each stale name with its place: a file, a module, or a word with an underscore that no code knows."""
         for path, line, text in self.prose:
             stale = {found[1] for found in PATHS.finditer(text)} - self._paths
@@ -391,7 +390,7 @@ class Names:
             for name in stale:
                 yield f"{path}:{line + text[: text.index(name)].count(chr(10))} {name}"
 
-    def _knows(self, name: str) -> bool:
+    def _knows(self, name):
         parts = name.split(".")
         if name in self._paths:  # a file that is called so
             return True
@@ -405,12 +404,12 @@ class Names:
 # ── packages ────────────────────────────────────────────────────────────────────────────────
 
 
-def room(name: str) -> str:
+def room(name):
     """The file or folder, directly below ``training.fleet`` or ``training``, that a module lies in."""
     return ".".join(name.split(".")[: 3 if within(name, "training.fleet") else 2])
 
 
-def circles(found: list[Module]) -> Iterator[list[str]]:
+def circles(found):
     """Every group of modules each of which imports the others, at any distance and also inside functions.
 
     Tarjan, "Depth-first search and linear graph algorithms" (1972): strongly connected components.
@@ -428,7 +427,7 @@ def circles(found: list[Module]) -> Iterator[list[str]]:
     lowest: dict[str, int] = {}
     path: list[str] = []
 
-    def visit(name: str) -> Iterator[list[str]]:
+    def visit(name):
         order[name] = lowest[name] = len(order)
         path.append(name)
         for other in sorted(arrows[name]):
@@ -447,7 +446,7 @@ def circles(found: list[Module]) -> Iterator[list[str]]:
             yield from visit(name)
 
 
-def each_other(found: list[Module]) -> Iterator[str]:
+def each_other(found):
     """Every two rooms that import each other, with the modules that do."""
     arrows: dict[tuple[str, str], list[str]] = {}
     for module in found:

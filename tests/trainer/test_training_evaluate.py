@@ -34,7 +34,7 @@ from training.trainer.evaluation.scored import Pace, pace
 MANY = Classes(("benign", "grind", "encrypt", "sweep"), ("benign",))
 
 
-def scored(n_episodes=40, per_episode=10, classes=BINARY, strength=1.0, within=0.5, seed=0, hosts=("a", "b")) -> Scored:
+def scored(n_episodes=40, per_episode=10, classes=BINARY, strength=1.0, within=0.5, seed=0, hosts=("a", "b")):
     """Windows whose scores share a part per episode, as overlapping windows do."""
     rng = np.random.default_rng(seed)
     n_classes = len(classes)
@@ -55,15 +55,15 @@ def scored(n_episodes=40, per_episode=10, classes=BINARY, strength=1.0, within=0
     return Scored.build(rows, proba=proba / proba.sum(axis=1, keepdims=True), classes=classes)
 
 
-def rows_of(y, episode, **times) -> Rows:
+def rows_of(y, episode, **times):
     return Rows.of(label=y, episode=episode, host=["h"] * len(y), **times)
 
 
-def judged(test: Scored, classes=BINARY, n_resamples=200, target=0.05):
+def judged(test, classes=BINARY, n_resamples=200, target=0.05):
     return evaluated(test, operating_point(test, target, classes=classes), classes, n_resamples)
 
 
-def evaluated(test: Scored, point=None, classes=BINARY, n_resamples=200, **seed):
+def evaluated(test, point=None, classes=BINARY, n_resamples=200, **seed):
     return evaluate(test, classes=classes, operating_point=point, n_resamples=n_resamples, **seed)
 
 
@@ -237,7 +237,7 @@ def test_copying_every_window_inside_its_episode_leaves_the_intervals():
     assert width(once.metrics["auroc"]) > 1.5 * width(iid.metrics["auroc"])
 
 
-def width(metric) -> float:
+def width(metric):
     low, high = metric["ci95"]
     return high - low
 

@@ -30,7 +30,7 @@ ODDS, PLAIN = Scale(odds=True), Scale(odds=False)
 numbers = st.floats(-12, 12, allow_nan=False).map(lambda value: round(value, 3))
 
 
-def scored(score: np.ndarray, y: np.ndarray, host: np.ndarray, *, side: str = "c", probability: bool = False) -> Scored:
+def scored(score, y, host, *, side="c", probability=False):
     """Windows of five an episode."""
     episode = np.array([f"{side}-{name}-{number // 5}" for number, name in enumerate(host.tolist())])
     rows = Rows.of(
@@ -42,9 +42,7 @@ def scored(score: np.ndarray, y: np.ndarray, host: np.ndarray, *, side: str = "c
     return Scored.build(rows, proba=np.stack((1 - p, p), axis=1), classes=TWO)
 
 
-def fleet(
-    shifts: dict[str, float], *, seed: int = 0, side: str = "c", probability: bool = False
-) -> tuple[Scored, ReferenceScores]:
+def fleet(shifts, *, seed=0, side="c", probability=False):
     """Hosts whose scores lie higher by a shift; malicious windows lie 4 above benign ones, references with these."""
     rng = np.random.default_rng(seed)
     names = list(shifts)
@@ -180,7 +178,7 @@ def test_a_reference_of_an_attack_blinds_the_host_and_is_told():
 # -- the choice --------------------------------------------------------------------------------------------------------
 
 
-def left(up: float, follows: float, host: str = "a") -> LeftOut:
+def left(up, follows, host="a"):
     rates = {LevelUse.CALIBRATED: up, LevelUse.ONLY_UP: up, LevelUse.FOLLOWS: follows}
     return LeftOut(host, 40, 40, rates, rates)
 

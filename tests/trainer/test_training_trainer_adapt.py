@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +32,7 @@ def base(data, tmp_path_factory):
     return trained("gbt", data, tmp_path_factory.mktemp("base"), *HOST).checkpoint
 
 
-def document(path: Path) -> Mapping[str, Any]:
+def document(path):
     return checkpoint.read(path).document
 
 

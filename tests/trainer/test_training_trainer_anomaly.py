@@ -20,7 +20,7 @@ from training.trainer.masked import MaskedModel
 Array = Floats
 
 
-def benign(n: int = 200, dimensions: int = 4, seed: int = 0) -> Array:
+def benign(n=200, dimensions=4, seed=0):
     return np.random.default_rng(seed).normal(size=(n, dimensions))
 
 
@@ -73,7 +73,7 @@ def test_a_host_is_measured_from_its_own_reference_the_more_the_longer_it_is():
         np.testing.assert_allclose(found, [[8.0 * windows / (windows + FEW), 0.0], [0.0, 0.0]])
 
 
-def sided(shift: float, host: str, seed: int, count: int = 80) -> Sided:
+def sided(shift, host, seed, count=80):
     rows = {name: (benign(count, 3, seed) + shift).astype(np.float32) for name in ("means", "spreads")}
     return Sided(rows, np.array([host] * count))
 
@@ -106,7 +106,7 @@ def test_surprise_tells_strange_from_stranger():
     assert told[1] > told[0] > -math.log(1 / 31)
 
 
-def chosen(*, good: dict[str, float], network: tuple[str, ...] = ("net",)) -> anomaly.ChosenViews:
+def chosen(*, good, network=("net",)):
     """The choice where each view's strange windows lie so much higher than its benign ones."""
     rng, names = np.random.default_rng(0), list(good)
     strange = np.arange(400) >= 200
@@ -147,7 +147,7 @@ def test_without_labels_it_is_the_mean_of_all():
     assert (found.network_adds, found.auroc) == (None, {})
 
 
-def masked(channels: int, samples: int) -> MaskedModel:
+def masked(channels, samples):
     torch.manual_seed(0)
     hyper = families.FAMILIES["transformer_ssl"].defaults()
     return MaskedModel(channels, samples, hyper).eval()

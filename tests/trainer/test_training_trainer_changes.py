@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("one_anomaly_method")
 Floats = Floats
 
 
-def drawn(seed: int, usual: int, count: int, measures: int, alike: float = 0.0) -> Floats:
+def drawn(seed, usual, count, measures, alike=0.0):
     """Windows of a host that does not change; ``alike``: the correlation of neighbours."""
     rng = np.random.default_rng(seed)
     found = rng.normal(size=(usual + count, measures))
@@ -42,7 +42,7 @@ def drawn(seed: int, usual: int, count: int, measures: int, alike: float = 0.0) 
     return found
 
 
-def series(values: Floats, usual: int) -> StretchSeries:
+def series(values, usual):
     return StretchSeries(values[:usual], values[usual:], np.zeros(len(values) - usual, dtype=np.int64))
 
 
@@ -173,7 +173,7 @@ def test_the_exact_test_counts_all_orders(n, m):
         assert _p(n, m, u / (n * m), n + m + 1, 1.0) == pytest.approx(other)
 
 
-def orders_with(n: int, m: int, u: int) -> tuple[list[float], list[float]]:
+def orders_with(n, m, u):
     """Values of which exactly ``u`` pairs have the first sample's higher."""
     above = [min(m, max(0, u - m * place)) for place in range(n)]
     return [one + 0.5 - 0.01 * place for place, one in enumerate(above)], [
@@ -186,11 +186,11 @@ def orders_with(n: int, m: int, u: int) -> tuple[list[float], list[float]]:
 ONE = Measures((0, 1), ("cpu", "forks"), ("level", "level"), 3)
 
 
-def windows_of(values: Floats, recordings: list[str]) -> list[tuple[str, float, float, Floats]]:
+def windows_of(values, recordings):
     return [(name, 2.0 * n, 2.0 * n + 4, row) for n, (name, row) in enumerate(zip(recordings, values, strict=True))]
 
 
-def fed(record: Record, windows: list[tuple[str, float, float, Floats]]) -> int:
+def fed(record, windows):
     return sum(record.take(*window, ONE) for window in windows)
 
 
@@ -370,7 +370,7 @@ def test_each_host_is_held_against_its_own_reference(trained):
     assert [np.unique(series.usual).tolist() for series in held] == [[0.0], [1.0], [2.0]]
 
 
-def moved(**changed: object) -> Drift:
+def moved(**changed):
     one = Moved("cpu", "level", 1.0, 50.0, 1_795_000_000.0, 1e-6)
     fields = {
         "host": "den",

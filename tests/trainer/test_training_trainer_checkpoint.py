@@ -8,7 +8,6 @@ import os
 import pickle
 from functools import cache
 from itertools import islice
-from pathlib import Path
 
 import pytest
 import torch
@@ -61,7 +60,7 @@ def test_an_oracle_checkpoint_refuses_realistic_data(trained):
         checkpoint.require_schema(checkpoint.read(path), found.schema)
 
 
-def copied(trained: tuple[Path, Path], folder: Path) -> tuple[Path, dict]:
+def copied(trained, folder):
     path = trained[0]
     document = json.loads(path.read_text())
     (folder / path.name).write_bytes(path.read_bytes())
@@ -116,10 +115,10 @@ def test_a_sidecar_lies_beside_its_checkpoint_or_nowhere(trained, name, tmp_path
 
 
 class Hostile:
-    def __init__(self, target: Path) -> None:
+    def __init__(self, target):
         self.target = target
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self):
         return (os.system, (f"touch {self.target}",))
 
 
@@ -135,7 +134,7 @@ def test_a_hostile_pickle_never_runs(trained, tmp_path):
     assert not (tmp_path / "owned").exists()
 
 
-def saved(value: object) -> bytes:
+def saved(value):
     buffer = io.BytesIO()
     torch.save(value, buffer)
     return buffer.getvalue()
@@ -197,7 +196,7 @@ def test_scoring_mistakes_end_in_one_sentence(trained, tmp_path, capsys):
 # -- the state of an interrupted run ---------------------------------------------------------------
 
 
-def kept_in(path: Path, key: str = "key", **facts: dict[str, object]) -> StateFile:
+def kept_in(path, key="key", **facts):
     return StateFile(path, key, FakeClock(), **facts)
 
 
@@ -216,7 +215,7 @@ def test_a_state_returns_to_the_run_that_left_it(tmp_path):
     assert kept_in(path).load() is None
 
 
-def _moved(path: Path, *facts: dict[str, object]) -> StateFile:
+def _moved(path, *facts):
     """Keep a state on one machine after the other; returns the last one's keeper."""
     for each in facts:
         kept = kept_in(path, json.dumps(each), facts=each)

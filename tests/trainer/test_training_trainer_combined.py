@@ -109,13 +109,13 @@ def test_a_part_that_tells_nothing_weighs_less_than_one_that_tells(seed):
 class Views:
     """The part of an anomaly detector that the choice asks for: views of one weight, or led by the first."""
 
-    def __init__(self, lead: float = 0.0) -> None:
+    def __init__(self, lead=0.0):
         self._lead = lead
 
-    def led(self, lead: float) -> Views:
+    def led(self, lead):
         return Views(lead)
 
-    def weighed(self, surprises: np.ndarray) -> np.ndarray:
+    def weighed(self, surprises):
         return surprises @ np.array(list(shares_of(["a", "b", "c"], self._lead).values()))
 
 
@@ -138,16 +138,16 @@ def test_the_channel_means_lead_where_they_tell_more_than_the_other_views(tellin
 class Memory:
     """A keeper that keeps what it is told, and answers with it."""
 
-    def __init__(self, saved: bytes | None = None) -> None:
+    def __init__(self, saved=None):
         self.saved, self.snapshot = saved, None
 
-    def load(self) -> bytes | None:
+    def load(self):
         return self.saved
 
-    def watch(self, snapshot: object) -> None:
+    def watch(self, snapshot):
         self.snapshot = snapshot
 
-    def tick(self) -> None:
+    def tick(self):
         pass
 
 

@@ -7,7 +7,6 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 
 import pytest
 from fakes import FakeClock
@@ -17,13 +16,13 @@ from training.trainer import contract
 from training.trainer.contract import Progress, Stop, perform
 
 
-def outcome(work: Callable[[Progress, Stop], None]) -> tuple[int, list[dict[str, object]], str]:
+def outcome(work):
     out, err = io.StringIO(), io.StringIO()
     code = perform(work, out=out, err=err, clock=FakeClock(), stop=Stop())
     return code, [json.loads(line) for line in out.getvalue().splitlines()], err.getvalue()
 
 
-def raising(error: Exception) -> Callable[[Progress, Stop], None]:
+def raising(error):
     def work(progress, stop):
         raise error
 

@@ -10,9 +10,7 @@ import io
 import math
 import sys
 from collections import Counter
-from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pynvml
@@ -33,7 +31,7 @@ from training.trainer.loop import LoopSpec, train
 from training.trainer.masked import MaskedModel
 from training.trainer.normalise import RobustAsinh
 from training.trainer.supervised import build, loss_at, smoothed
-from training.trainer.windows import Windows, windows
+from training.trainer.windows import windows
 
 aten = torch.ops.aten
 DEVICE = torch.device("meta")
@@ -45,13 +43,11 @@ COPIES = {aten._to_copy.default, aten.copy_.default}
 class Watched(TorchDispatchMode):
     """Counts what waits for the device, and what is copied to it; refuses what lies on two devices at once."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.counts: Counter[str] = Counter()
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if func is aten._local_scalar_dense.default and args[0].device == DEVICE:
             self.counts["read"] += 1
@@ -83,7 +79,7 @@ def watched(monkeypatch):
     return counted
 
 
-def prepared(model: str, *, fits: bool = True) -> tuple[torch.nn.Module, Windows]:
+def prepared(model, *, fits=True):
     """A family's network and its windows, on the device or read batch by batch; one of the channels is spared."""
     hyper = families.FAMILIES[model].defaults()
     shape = (6,) if model == "mlp" else (3, 5)
@@ -97,7 +93,7 @@ def prepared(model: str, *, fits: bool = True) -> tuple[torch.nn.Module, Windows
     return body.to(DEVICE), windows(X, np.arange(N), normal.to(DEVICE), DEVICE, resident_bytes=None if fits else 0)
 
 
-def learn(model: str, body: torch.nn.Module, given: Windows) -> None:
+def learn(model, body, given):
     labels = torch.zeros(N, dtype=torch.long, device=given.place)
     weight = torch.ones(2, device=DEVICE)
 

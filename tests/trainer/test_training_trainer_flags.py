@@ -28,12 +28,12 @@ NEEDED = [
 EVERY = [(model, hyper) for model, table in families.FAMILIES.items() for hyper in table.hyper]
 
 
-def parse(*argv: str) -> arguments.TrainerArgs:
+def parse(*argv):
     models = families.RUN_MODELS if "--model" in argv else families.SSL_MODELS
     return arguments.parse([*NEEDED, *argv], program="p", models=models)
 
 
-def described(program: str, models: tuple[str, ...]) -> dict[str, dict[str, dict[str, dict]]]:
+def described(program, models):
     return families.describe(program, models)["models"]
 
 

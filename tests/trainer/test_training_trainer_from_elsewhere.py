@@ -36,7 +36,7 @@ BENT = {
 }
 
 
-def bent(text: bytes, name: str) -> bytes:
+def bent(text, name):
     """Return a booster's JSON with one value of its second tree changed."""
     key, place, value = BENT[name]
     document = json.loads(text)
@@ -51,7 +51,7 @@ def whole(data, tmp_path_factory):
     return {model: trainer_builders.trained(model, data, folder / model) for model in ("gbt", "mlp")}
 
 
-def refused(whole, model: str, sidecar: bytes, data, folder):
+def refused(whole, model, sidecar, data, folder):
     """Assert that a checkpoint with these weights is refused in one sentence."""
     ending = ".xgb.json" if model == "gbt" else ".pt"
     path = checkpoint.write(folder, {**whole[model].document, "sidecar": None}, sidecar, ending)
@@ -87,7 +87,7 @@ def test_a_booster_of_another_form_is_refused(whole, made, data, tmp_path):
     refused(whole, "gbt", made(sound), data, tmp_path)
 
 
-def is_tree(left: list[int], right: list[int]) -> bool:
+def is_tree(left, right):
     seen, waiting = [], [0]
     while waiting and len(seen) <= len(left):
         seen.append(node := waiting.pop())
@@ -113,7 +113,7 @@ def test_nodes_are_accepted_where_they_are_a_tree(nodes):
             tree.checked(0, features=1, depth=5)
 
 
-def packed_small(sound: bytes) -> bytes:
+def packed_small(sound):
     """A ``.pt`` whose members are compressed."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(sound)) as some, zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as other:
@@ -182,7 +182,7 @@ def test_a_failure_counts_once_the_run_has_saved_a_state_of_its_own(data, tmp_pa
 def test_a_network_takes_no_memory_before_its_weights_were_looked_at():
     places = []
 
-    def make() -> torch.nn.Module:
+    def make():
         net = torch.nn.Linear(2, 2)
         places.append(net.weight.device.type)
         return net

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -45,11 +44,11 @@ def data(tmp_path_factory):
     return make_data(tmp_path_factory.mktemp("data"), classes=3, names=NAMES, episodes=72, windows=4)
 
 
-def asked(model: str, data: Path, out: Path, *more: str, recipe: str = "behaviour") -> list[str]:
+def asked(model, data, out, *more, recipe="behaviour"):
     return arguments(model, data, out, *FEW[model], "--split-recipe", recipe, *HOSTS, *more)
 
 
-def report_of(out: Path, model: str) -> dict:
+def report_of(out, model):
     return json.loads((out / "reports" / f"{model}_oracle_train.json").read_text())
 
 
@@ -122,7 +121,7 @@ def test_a_threshold_of_such_a_model_that_was_chosen_on_the_test_is_refused(data
 # -- what is left out --------------------------------------------------------------------------------------------------
 
 
-def rows_of(label: np.ndarray, episode: np.ndarray) -> Rows:
+def rows_of(label, episode):
     hosts = np.array(["a", "b", "c"])[episode % 3]
     return Rows.of(label=label, episode=[f"e{n:02}" for n in episode], host=hosts)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import chain, repeat
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -55,7 +54,7 @@ def test_pages_leave_no_file_and_a_full_disk_is_one_sentence(data, tmp_path, mon
     assert not list((tmp_path / "large").iterdir())
 
 
-def pages_in(folder: Path, bins: int) -> tuple[gbt.Pages, int]:
+def pages_in(folder, bins):
     """Three pages of a thousand windows each, and the room that they take."""
     X = np.random.default_rng(0).normal(size=(3_000, 7)).astype(np.float32)
     rows, page = np.arange(3_000), gbt.bytes_of_page(1_000, 7, bins)
@@ -89,7 +88,7 @@ def test_a_state_of_other_limits_is_not_taken_up(data, tmp_path):
 # -- pools of shuffled runs --------------------------------------------------------------------------------------------
 
 
-def pooled(count: int, limits: MemoryLimits) -> tuple[Pooled, np.ndarray]:
+def pooled(count, limits):
     X = np.random.default_rng(0).normal(size=(count + 3, 2, 4)).astype(np.float32)
     normal = RobustAsinh(2)
     normal.fit(X, np.arange(count))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -26,7 +25,7 @@ from training.trainer.training_windows import fresh_references
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
 
 
-def inputs_of(folder: Path, takes: Takes = Takes.TENSORS) -> Inputs:
+def inputs_of(folder, takes=Takes.TENSORS):
     return from_dataset(
         load_processed(folder / FEATURES_FILE, folder / TENSORS_FOLDER, folder / SCHEMA_FILE, "oracle"), takes=takes
     )

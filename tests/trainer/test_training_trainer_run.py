@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,13 +20,13 @@ from training.trainer.judging import judge
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
 
 
-def command(model: str, data: Path, out: Path, *more: str) -> list[str]:
+def command(model, data, out, *more):
     program = "run_ssl" if model in families.SSL_MODELS else "run"
     trainer = [sys.executable, "-m", f"training.trainer.{program}"]
     return [*trainer, *arguments(model, data, out, *more)]
 
 
-def finish(argv: list[str], folder: Path, hash_seed: str) -> subprocess.CompletedProcess[str]:
+def finish(argv, folder, hash_seed):
     folder.mkdir(parents=True, exist_ok=True)
     env = {**os.environ, "PYTHONHASHSEED": hash_seed}
     return subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, check=False)

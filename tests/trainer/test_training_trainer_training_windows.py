@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -15,10 +13,10 @@ from trainer_builders import trained as train
 
 from training import families
 from training.contract import Exit
-from training.data.dataset import Labelling, Sampling, WindowSet, load_validation, write_processed
+from training.data.dataset import Labelling, Sampling, load_validation, write_processed
 from training.data.identity import marks_of
 from training.data.schema import ChannelSpec, Timing
-from training.data.split import Side, Split
+from training.data.split import Side
 from training.families import Takes
 from training.trainer import compare as comparing
 from training.trainer import comparison, judging, training_windows
@@ -27,7 +25,7 @@ from training.trainer.adaptation import without_envelope
 from training.trainer.arguments import parse
 from training.trainer.checkpoint import write as write_checkpoint
 from training.trainer.contract import BadData
-from training.trainer.inputs import Inputs, read_inputs, split_inputs
+from training.trainer.inputs import read_inputs, split_inputs
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
 
@@ -37,17 +35,7 @@ MODES = ("oracle", "realistic")
 NONE = np.empty(0, dtype=np.int64)  # references that trained
 
 
-def write(
-    folder: Path,
-    X: np.ndarray,
-    episode: np.ndarray,
-    *,
-    label: np.ndarray | None = None,
-    host: np.ndarray | None = None,
-    t_start: np.ndarray | None = None,
-    reference: WindowSet | None = None,
-    **more: Any,
-) -> Path:
+def write(folder, X, episode, *, label=None, host=None, t_start=None, reference=None, **more):
     """A processed data set of these windows; the last channel is the laboratory's."""
     start, ids, length = np.zeros(len(X)) if t_start is None else t_start, episode.astype(str), float(X.shape[2])
     label = np.array(["benign", "malicious"])[(np.arange(len(X)) % 2) if label is None else label]
@@ -65,20 +53,20 @@ def write(
     return folder
 
 
-def noise(windows: int = 80, channels: int = 2, samples: int = 8, seed: int = 0) -> np.ndarray:
+def noise(windows=80, channels=2, samples=8, seed=0):
     return np.random.default_rng(seed).normal(size=(windows, channels, samples))
 
 
-def inputs_of(data: Path, mode: str = "oracle") -> Inputs:
+def inputs_of(data, mode="oracle"):
     args = parse(arguments("gbt", data, data, mode=mode), program="x", models=families.RUN_MODELS)
     return read_inputs(args, takes=Takes.FEATURES)
 
 
-def split_of(found: Inputs, seed: int = 0) -> Split:
+def split_of(found, seed=0):
     return split_inputs(found, recipe="sample", train_hosts=(), seed=seed, supervised=False, target_fpr=0.3)
 
 
-def sides(data: Path, *, seed: int = 0, mode: str = "oracle") -> np.ndarray:
+def sides(data, *, seed=0, mode="oracle"):
     found = inputs_of(data, mode)
     split = split_of(found, seed)
     side = np.full(found.y.size, "none", dtype="U5")
@@ -144,7 +132,7 @@ def test_one_recording_under_two_hosts_is_refused(tmp_path):
 # -- checkpoints, scores -----------------------------------------------------------------------------------------------
 
 
-def walks(seed: int = 3, recordings: int = 40, each: int = 4) -> tuple[np.ndarray, np.ndarray]:
+def walks(seed=3, recordings=40, each=4):
     """(windows, number of each one's recording): random walks, as telemetry is; nothing overlaps."""
     steps = np.random.default_rng(seed).normal(size=(recordings, 2, 8 * each))
     lines = steps.cumsum(axis=2)
@@ -152,13 +140,13 @@ def walks(seed: int = 3, recordings: int = 40, each: int = 4) -> tuple[np.ndarra
     return X, np.repeat(np.arange(recordings), each)
 
 
-def walked(folder: Path, shift: float = 0.0, first: int = 0) -> Path:
+def walked(folder, shift=0.0, first=0):
     """The data set of ``walks``."""
     X, recording = walks()
     return write(folder, X + shift, first + recording, label=recording % 2)
 
 
-def trained_on(data: Path, out: Path) -> Path:
+def trained_on(data, out):
     return train("gbt", data, out, "--target-fpr", "0.3").checkpoint
 
 
@@ -170,7 +158,7 @@ def trained(tmp_path_factory):
     return data, trained_on(data, folder)
 
 
-def forgetful(checkpoint: Path, folder: Path) -> Path:
+def forgetful(checkpoint, folder):
     """The checkpoint of a model that has seen more windows than one keeps."""
     document = json.loads(checkpoint.read_text())
     document["seen"] = {"sides": None, "marks": None, "every": 1}
@@ -178,7 +166,7 @@ def forgetful(checkpoint: Path, folder: Path) -> Path:
     return write_checkpoint(folder, without_envelope(document), sidecar, ".xgb.json")
 
 
-def scored(checkpoint: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> tuple[pl.DataFrame, str]:
+def scored(checkpoint, data, capsys):
     """The rows, and what was said beside them."""
     assert score_cli.main([str(checkpoint), str(data), "--format", "json"]) == Exit.DONE
     said = capsys.readouterr()
@@ -209,7 +197,7 @@ def test_sides_are_known_by_content_in_other_data(trained, tmp_path, capsys):
     assert rows["side"].to_list() == expected.tolist()
 
 
-def cut_again(shift: int) -> tuple[np.ndarray, np.ndarray]:
+def cut_again(shift):
     """(windows, number of each one's recording): the recordings of ``walks``, without their first samples."""
     X, _ = walks()
     lines = X.reshape(40, 4, 2, 8).transpose(0, 2, 1, 3).reshape(40, 2, 32)[:, :, shift:]
@@ -260,7 +248,7 @@ def test_marks_are_few_and_found_in_another_cut():
     assert training_windows._every(10**6, 64) > every  # what a checkpoint keeps is bounded
 
 
-def sliding(line: np.ndarray, begin: int, *, samples: int, stride: int) -> np.ndarray:
+def sliding(line, begin, *, samples, stride):
     starts = range(begin, line.shape[1] - samples + 1, stride)
     return np.stack([line[:, start : start + samples] for start in starts])
 

@@ -90,7 +90,7 @@ def scored(world, tmp_path_factory):
     return out
 
 
-def watch_of(world: World, state: Path, *, hooks=(), out=None, view="machine") -> HostWatch:
+def watch_of(world, state, *, hooks=(), out=None, view="machine"):
     model = open_model(world.checkpoint)
     own = own_references([str(world.references)], "h0", view, schema_of(model.checkpoint))
     streams = Streams(model.document["digest"], rule_of(model.document))
@@ -125,7 +125,7 @@ class Host:
         return {"cpu_user": self.clock.at, "net_tx_bytes": 5.0, "memory_used": 1e7}
 
 
-def alarms(begin: float, count: int) -> list[ScoredWindow]:
+def alarms(begin, count):
     """Windows that raise an alarm, two seconds apart."""
     starts = (BEGAN + begin + 2 * n for n in range(count))
     return [ScoredWindow(Window(start, start + 4, 0.1), 0.6, 0.5) for start in starts]
@@ -136,11 +136,11 @@ def watch(world, tmp_path):
     return watch_of(world, tmp_path / "state")
 
 
-def told(watch: HostWatch) -> list[dict]:
+def told(watch):
     return [json.loads(text) for text in watch.out.getvalue().splitlines()]
 
 
-def samples_of(path: Path):
+def samples_of(path):
     recording = read(path)
     names = [channel.name for channel in recording.meta.channels]
     for t, values in zip(recording.t.tolist(), recording.values.tolist(), strict=True):
@@ -311,7 +311,7 @@ def test_a_channel_that_means_something_else_by_this_view_is_not_measured(world,
     assert scores("") == scores("cpu_user") != scores("net_tx_bytes")
 
 
-def minutes(watch: HostWatch, begin: int, count: int, shift: float) -> list[ScoredWindow]:
+def minutes(watch, begin, count, shift):
     """Windows that raise no alarm, two seconds apart; their first measure is higher by ``shift``."""
     rng, found = np.random.default_rng(begin), []
     for n in range(30 * begin, 30 * (begin + count)):
@@ -474,7 +474,7 @@ TOLD = {
 KEPT = {"to": "exec", "told": TOLD}
 
 
-def hook(name: str, call, *more: str) -> Hook:
+def hook(name, call, *more):
     return Hook(name, call, frozenset({"raised", *more}))
 
 
@@ -773,13 +773,13 @@ class Replay:
 
     view = View.MACHINE
 
-    def __init__(self, seed: int, strength: float) -> None:
+    def __init__(self, seed, strength):
         names = [name for name, *_ in made.CHANNELS if not name.startswith("tree_")]
         self._samples = iter(
             dict(zip(names, row, strict=False)) for row in made.signal(SECONDS, 8.0, seed, strength)[1]
         )
 
-    def sample(self) -> dict[str, float]:
+    def sample(self):
         return {name: value for name, value in next(self._samples).items() if name != "net_tx_bytes"}
 
 
