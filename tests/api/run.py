@@ -11,7 +11,6 @@ from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 from builders import a_capability, a_job
 from fakes import FakeClock
@@ -129,7 +128,7 @@ def configuration(target, folder, examples, seed):
     """All checks, all phases. What a valid request may meet besides success is the state of the job (``STATE``)."""
     from schemathesis.config import SchemathesisConfig
 
-    given: dict[str, Any] = {
+    given = {
         "seed": seed,
         "continue-on-failure": True,
         "warnings": False,
@@ -222,9 +221,9 @@ class Aim:
         self._plan, self._target = target.plan, target
         self._pushed = {"dataset_id": pushed.dataset_id, "sha256": pushed.files[0].pieces[0]}
         self._turn = 0
-        self._granted: list[tuple[str, str, str]] = []  # job, claim, host
+        self._granted = []  # job, claim, host
         self._artifact = "0" * 64
-        self._brought: tuple[str, str, str] | None = None
+        self._brought = None
         self._request = new_request("pi")[1]
 
     def case(self, _context, case):

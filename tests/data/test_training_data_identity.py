@@ -28,14 +28,6 @@ def noise(windows=40, channels=2, samples=8, seed=0):
     return np.random.default_rng(seed).normal(size=(windows, channels, samples)).astype(np.float32)
 
 
-def walks(recordings=6, length=60, samples=8, stride=4, seed=0):
-    """(windows, number of each one's recording) of one channel, overlapping by half."""
-    series = np.random.default_rng(seed).normal(size=(recordings, length)).cumsum(axis=1)
-    begins = range(0, length - samples + 1, stride)
-    X = np.stack([line[b : b + samples] for line in series for b in begins])[:, None]
-    return X.astype(np.float32), np.repeat(np.arange(recordings), len(begins))
-
-
 def assert_apart(X, each=10):
     """Recordings of so many windows have nothing in common."""
     kin = kin_of(X, np.arange(len(X)) // each)
@@ -78,23 +70,6 @@ def test_recordings_without_anything_in_common_stay_apart():
     kin = kin_of(noise(), np.arange(40) // 4)
     assert np.unique(kin.recording).size == 10
     assert (kin.equal, kin.sharing, kin.overlapping, kin.strangers, kin.notes) == ((), 0, 0, None, ())
-
-
-def test_overlapping_windows_that_nobody_grouped_are_grouped_by_their_samples():
-    X, recording = walks()
-    kin = kin_of(X, np.arange(len(X)))
-    assert np.unique(kin.recording).size == 6
-    assert all(np.unique(kin.recording[recording == n]).size == 1 for n in range(6))
-    assert kin.equal == ()
-    assert kin.sharing == len(X)
-    assert kin.notes[0] == "Each window counts as a recording of its own: no two bear the name of one."
-    assert kin.notes[1].startswith(f"{len(X)} windows share samples with another recording")
-    assert kin.notes[1].endswith("so that of 84 there are 6.")
-
-
-def test_one_recording_cut_into_episodes_is_one():
-    X, _ = walks(recordings=1, length=400)
-    assert np.unique(kin_of(X, np.arange(len(X)) // 10).recording).size == 1
 
 
 @pytest.mark.parametrize("trimmed", [1, 2, 3, 5])
@@ -169,13 +144,6 @@ def test_a_switch_that_flips_each_time_is_no_more_telling_than_one_that_does_not
     X[[5, 55]] = np.arange(16) % 2  # each step is rarer than staying, and follows from the value before
     X[[105, 155]] = 0
     assert kin_of(X, np.arange(300) // 10).equal == ()
-
-
-def test_the_same_samples_on_two_hosts_contradict_each_other():
-    X = np.concatenate([noise(8), noise(8)])
-    kin = kin_of(X, ["a"] * 8 + ["b"] * 8, host=["pi"] * 8 + ["laptop"] * 8)
-    assert kin.strangers == ("a", "pi", "b", "laptop")
-    assert np.unique(kin.recording).size == 2
 
 
 def test_recordings_of_one_host_at_one_time_are_kin():
@@ -259,13 +227,6 @@ def test_copies_are_refused_unless_they_are_wanted(ingested):
     notes = ingested.taken(copied, "--allow-copies")["notes"]
     assert any(n.endswith("--allow-copies took them along.") for n in notes)
     assert any("so that of 76 there are 40" in n for n in notes)
-
-
-def test_an_archive_exported_twice_with_shuffled_windows_is_refused(ingested):
-    shuffled = np.random.default_rng(5).permutation(40)
-    X, episode = np.concatenate([noise(), noise()[shuffled]]), np.arange(40) // 4
-    for ids in (np.r_[episode, episode[shuffled]], np.r_[episode, 50 + episode[shuffled]]):
-        assert "40 windows are copies of others" in ingested.refused(archive(X, episode=ids.astype(str)))
 
 
 def test_one_recording_under_two_hosts_is_refused_in_any_case(ingested):

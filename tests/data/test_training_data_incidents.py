@@ -50,11 +50,9 @@ def test_a_log_gives_the_labels_that_a_column_gives(ingested):
 
 def test_dates_zones_and_hosts_are_held_to_those_of_the_table(ingested):
     rows = recordings().with_columns(pl.col("t") + BEGIN)
-    stamp = pl.from_epoch(pl.col("t", "start", "end"), time_unit="s").dt.strftime("%Y-%m-%d %H:%M:%S")
     log = log_of(rows)
     dated = rows.drop("label").with_columns(pl.from_epoch("t").dt.strftime("%d.%m.%Y %H:%M:%S"))
     text = log.with_columns(pl.from_epoch(pl.col("start", "end")).dt.strftime("%Y-%m-%d %H:%M:%S"))
-    del stamp
     found = ingested.taken(dated, *CUT, *written(ingested, text), "--rest", "normal")
     assert found["labels"] == {"attack": 72, "normal": 72}
     zoned = text.with_columns(pl.col("start", "end") + "Z")

@@ -15,7 +15,7 @@ from training.data import dataset, features
 from training.data.dataset import Labelling, Sampling, WindowSet, load_processed, load_validation, write_processed
 from training.data.errors import DataError, SchemaMismatch
 from training.data.rows import Rows
-from training.data.schema import ChannelSpec, first_difference, read_schema, require_same
+from training.data.schema import ChannelSpec, read_schema, require_same
 from training.files import LocalFs
 
 N, T = 20, 16
@@ -308,12 +308,6 @@ def test_a_rate_that_was_kept_to_six_digits_is_the_same_rate(tmp_path):
         require_same(usual, msgspec.structs.replace(exact, sample_hz=1 / 301))
 
 
-def test_the_other_modes_schema_is_another_schema(tmp_path):
-    whole = write(tmp_path)
-    with pytest.raises(SchemaMismatch, match=r"mode|channels|features"):
-        require_same(whole.for_mode("oracle"), whole.for_mode("realistic"))
-
-
 def test_channels_and_classes_that_are_lacking_are_named_with_the_way_out(tmp_path):
     usual = write(tmp_path / "a", channels=specs(BOTH, BOTH, BOTH))
     fewer = msgspec.structs.replace(usual, channels=usual.channels[:2])
@@ -322,11 +316,6 @@ def test_channels_and_classes_that_are_lacking_are_named_with_the_way_out(tmp_pa
     is_benign = msgspec.structs.replace(usual, label_map={"benign": 0})
     with pytest.raises(SchemaMismatch, match="ingested with --labels benign,malicious"):
         require_same(usual, is_benign)
-
-
-def test_differences_are_found_at_their_depth():
-    assert first_difference({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}]}) == ("a[1].b", 2, 3)
-    assert first_difference([1], [1, 2]) == ("[1]", "(absent)", 2)
 
 
 def test_validation_is_summed_up(tmp_path):

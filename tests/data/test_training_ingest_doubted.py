@@ -120,17 +120,6 @@ def test_a_format_that_neither_the_table_nor_its_log_has_is_refused(ingested):
     assert "has no effect on the times of" in ingested.refused(rows, *logged(ingested, rows), "--time-format", ODD)
 
 
-def test_a_host_that_the_table_does_not_know_is_named(ingested):
-    rows = pl.concat(
-        [dated(host="web1"), samples(dated()["t"]).drop("label").with_columns(cpu=-pl.col("cpu"), host=pl.lit("web2"))]
-    )
-    flags = logged(ingested, dated(), host=["web1", "web9"])
-    notes = " ".join(ingested.taken(rows, *flags)["notes"])
-    assert (
-        "1 of 2 incidents lie in no recording of their hosts: rows 2 (attack 1); the table has no host web9." in notes
-    )
-
-
 @pytest.mark.parametrize("cell", ["web1,web2", "web1;web9", "web1 web2", "['WEB1', 'web2']", "web1 and web2:9100"])
 def test_several_hosts_in_a_cell_are_refused(ingested, cell):
     rows = pl.concat([dated(host="web1"), dated(host="web2")])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -27,10 +26,6 @@ class Module:
 
     def is_any(self, patterns):
         return any(fnmatchcase(self.name, pattern) for pattern in patterns.split())
-
-
-Breach = tuple[int, str]  # line, what and why
-Rule = Callable[[Module], Iterator[Breach]]
 
 
 def modules(root, folder="training"):
@@ -305,7 +300,7 @@ def longest(found, count=8):
     return [f"{module.lines:5} {module.name}" for module in ranked[:count]]
 
 
-RULES: tuple[Rule, ...] = (
+RULES = (
     asserts_no_promise,
     keeps_its_layer,
     reads_no_clock,
@@ -353,7 +348,7 @@ class Names:
         """Take each file's text by its path from the root. Pages, the Makefile, docstrings and comments are prose, but
         for files below ``past``, which speak of what was.
         """
-        self.prose: list[tuple[str, int, str]] = []
+        self.prose = []
         self._paths = set(FOREIGN)
         self._words = set(FOREIGN)
         for path, text in texts.items():
@@ -415,7 +410,7 @@ def circles(found):
     Tarjan, "Depth-first search and linear graph algorithms" (1972): strongly connected components.
     """
     names = {module.name for module in found}
-    arrows: dict[str, set[str]] = {}
+    arrows = {}
     for module in found:
         arrows[module.name] = set()
         for _, name in imported(module.tree):
@@ -423,9 +418,9 @@ def circles(found):
                 name = name.rpartition(".")[0]
             if name and name != module.name:
                 arrows[module.name].add(name)
-    order: dict[str, int] = {}
-    lowest: dict[str, int] = {}
-    path: list[str] = []
+    order = {}
+    lowest = {}
+    path = []
 
     def visit(name):
         order[name] = lowest[name] = len(order)
@@ -448,7 +443,7 @@ def circles(found):
 
 def each_other(found):
     """Every two rooms that import each other, with the modules that do."""
-    arrows: dict[tuple[str, str], list[str]] = {}
+    arrows = {}
     for module in found:
         here = room(module.name)
         for line, name in imported(module.tree):

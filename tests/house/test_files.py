@@ -15,7 +15,7 @@ from training.files import INODES_KEPT, LocalFs, free_bytes, keep_others_out, re
 @pytest.fixture
 def done(monkeypatch):
     """The operations whose order is the promise, as they happen."""
-    seen: list[str] = []
+    seen = []
     for name in ("fsync", "sync_file", "replace", "sync_folder"):
         real = getattr(LocalFs, name)
 

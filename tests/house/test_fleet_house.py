@@ -6,7 +6,6 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from functools import cache
 
 import house
@@ -73,7 +72,7 @@ def test_two_packages_that_import_each_other_are_seen():
     assert len(list(house.each_other(pair))) == 1
 
 
-BREAKS: list[tuple[Callable[[Module], object], str, str]] = [
+BREAKS = [
     (house.keeps_its_layer, "training.fleet.receiver", "import torch"),
     (house.keeps_its_layer, "training.fleet.capability.cuda", "def f():\n  import numpy.linalg"),
     (house.keeps_its_layer, "training.fleet.worker", "from training.trainer.run import main"),

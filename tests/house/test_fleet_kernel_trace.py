@@ -63,9 +63,9 @@ def trace(tmp_path_factory):
         capture_output=True,
         text=True,
     )  # fmt: skip
-    sections: dict[str, list[Call]] = {}
-    current: list[Call] = []
-    known: set[Path] = set()
+    sections = {}
+    current = []
+    known = set()
     for line in log.read_text().splitlines():
         if mark := re.search(r'/mark\.(\w+)"', line):
             current = sections.setdefault(mark[1], [])
@@ -98,8 +98,8 @@ def _call(line, folder):
 
 def unsynced(calls):
     """All that a power cut after these calls could take away, and every name that was given too early."""
-    dirty: set[Path] = set()
-    renamed_in: dict[Path, set[Path]] = {}
+    dirty = set()
+    renamed_in = {}
     wrong = []
     for call in calls:
         if call.what == "write":

@@ -6,7 +6,6 @@ import json
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 from places import ROOT
@@ -26,13 +25,12 @@ def path(tmp_path):
 
 
 def runs(path):
-    found: list[dict[str, Any]] = json.loads(path.read_text())["runs"]
-    return found
+    return json.loads(path.read_text())["runs"]
 
 
 def tried(monkeypatch, what=lambda _: None):
     """Record the inputs of the target from now on; ``what`` is done at each, by its number."""
-    given: list[bytes] = []
+    given = []
 
     def one_input(data):
         given.append(data)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import itertools
 import sys
-from typing import Any
 
 import pytest
 from places import ROOT
@@ -27,7 +26,7 @@ def target(name):
     return importlib.import_module(f"fuzz.fuzz_{name}")
 
 
-_PLANTED: dict[str, tuple[str, Any]] = {
+_PLANTED = {
     "renderer": ("training.fleet.cli.render.one_line", lambda text, *_: str(text)),
     "wire": ("training.fleet.service.claims.check_claim", lambda _request: None),
     "index": ("training.fleet.store.index.StoreIndex._cut_torn_line", lambda _self: 1 // 0),
@@ -80,7 +79,7 @@ def test_every_target_has_a_file_and_every_file_is_a_target():
 
 
 def test_whole_bundles_get_beyond_their_headers(monkeypatch):
-    reached: list[object] = []
+    reached = []
     monkeypatch.setattr("training.fleet.cli.models._check_sidecars", lambda *_: reached.append(0))
     whole = [CORPUS / "unpack" / "0_good", *(CORPUS / "unpack").glob("[a-h]_*")]
     for sample in whole:

@@ -7,7 +7,6 @@ import importlib
 import re
 import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
@@ -34,7 +33,7 @@ def page(name):
 
 def asked(monkeypatch):
     """Return the keys that each check asks a table for, by the check's name of that table."""
-    found: dict[str, set[str]] = {}
+    found = {}
 
     def finish(self, what, _instead=None):
         found.setdefault(what, set()).update(self._asked)
@@ -43,7 +42,7 @@ def asked(monkeypatch):
     channels = {kind.value: {"kind": kind.value} for kind in ChannelKind}
     job = {"name": "a", "model": "gbt", "mode": "oracle"}
     values = {"defaults": {}, "retention": {}, "hosts": {"pi": {}}, "notify": channels, "jobs": [job]}
-    problems: list[Any] = []
+    problems = []
     checks.check_trainers(TomlTable({"trainers": {"own": {}}}, (), problems), set())
     checks.check_plan(TomlTable(values, (), problems), checks.Trainers({"gbt": {}}))
     found["a job"] = {key for what, keys in found.items() if "job" in what for key in keys}

@@ -97,7 +97,7 @@ def test_an_embedding_marks_what_is_absent_as_the_training_marks_what_it_hides()
     x, hidden = torch.randn(2, 3, 20), torch.tensor([[False, True, False]] * 2)
     lacking = x.clone()
     lacking[:, 1] = torch.nan
-    seen: list[torch.Tensor] = []
+    seen = []
     net.encoder.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
     with torch.no_grad():
         net.loss(x, hidden)

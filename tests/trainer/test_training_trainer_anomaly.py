@@ -12,12 +12,9 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
 from training import families
-from training.data.values import Floats
 from training.trainer import anomaly
 from training.trainer.anomaly import FEW, Centres, Neighbours, Sided, Surprise, Surprises, choose
 from training.trainer.masked import MaskedModel
-
-Array = Floats
 
 
 def benign(n=200, dimensions=4, seed=0):

@@ -16,7 +16,6 @@ from scipy import stats
 from trainer_builders import make_data
 
 from training.contract import Exit
-from training.data.values import Floats
 from training.trainer import drift as command
 from training.trainer import shift_test
 from training.trainer.changes import Measures, Moved, Record, when
@@ -30,7 +29,6 @@ from training.trainer.streams import Streams, rule_of
 from training.trainer.summary import lines
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
-Floats = Floats
 
 
 def drawn(seed, usual, count, measures, alike=0.0):
@@ -290,7 +288,7 @@ def shifted_data(tmp_path_factory):
     def shifted(folder, windows, *rest, **more):
         late = (windows.rows.host == "beta") & (windows.rows.t_start >= 9000)
         windows.X[late, 1] += 40
-        return wrote(folder, windows, *rest, **more)  # type: ignore[arg-type]
+        return wrote(folder, windows, *rest, **more)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("trainer_builders.write_processed", shifted)
@@ -382,7 +380,7 @@ def moved(**changed):
         "channels": (one,),
         "start": 30,
     }
-    return Drift(**{**fields, **changed})  # type: ignore[arg-type]
+    return Drift(**{**fields, **changed})
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from trainer_builders import SHORT, arguments, make_data, run, trained
 
 from training.contract import Exit
-from training.trainer import combined, ssl
+from training.trainer import combined
 from training.trainer.anomaly import shares_of
 from training.trainer.combined import FIXED, Folds, Weights, choose
 from training.trainer.contract import Interrupted
@@ -126,10 +125,10 @@ def test_the_channel_means_lead_where_they_tell_more_than_the_other_views(tellin
     surprises = np.abs(rng.normal(size=(400, 3)))
     surprises[:, telling] += 3.0 * alarming
     named = np.where(alarming, np.where(rows % 4 == 0, "dig", "send"), "")
-    task: Any = SimpleNamespace(is_benign=~alarming, behaviour=named, number=lambda _: 0.3)
+    task = SimpleNamespace(is_benign=~alarming, behaviour=named, number=lambda _: 0.3)
     odds = rng.normal(size=400) + alarming
     found = [(rows, odds, surprises, False), (rows, odds - alarming, surprises, True)]
-    weights, led = combined._chosen(task, found, ("dig", "send"), cast("ssl.Anomaly", Views()))
+    weights, led = combined._chosen(task, found, ("dig", "send"), Views())
     assert led == lead
     assert ("the channel means are more than half" in weights.why) == (lead > 0)
     assert weights.rows.tolist() == rows.tolist()
@@ -166,7 +165,7 @@ def test_a_resumed_run_asks_no_stage_twice_and_gives_each_its_own_state():
     def never(_):
         raise AssertionError("an answer that is kept is not asked for")
 
-    outer, saved = Memory(), list[bytes]()
+    outer, saved = Memory(), []
     stages = Stages(outer)
     assert stages.run("own", trees) is None
     assert stages.answer("fold 0", lambda _: b"1") == b"1"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trainer_builders import TrainedRun, make_data, trained
+from trainer_builders import make_data, trained
 
 from training.contract import Exit
 from training.trainer import compare as command
@@ -21,7 +21,6 @@ pytestmark = pytest.mark.usefixtures("one_anomaly_method")
 
 
 MODES = ("oracle", "realistic")
-Both = tuple[TrainedRun, TrainedRun]
 
 
 @pytest.fixture(scope="module")

@@ -68,14 +68,6 @@ def test_an_interrupted_run_ends_like_one_that_never_stopped(model, data, tmp_pa
     ends_like(tmp_path / "a", argv, (1, 3, 8, 24, 31), tmp_path / "b")
 
 
-def test_a_state_of_another_run_is_not_taken_up(data, tmp_path):
-    ended = run(arguments("mlp", data, tmp_path / "b", *SHORT["mlp"]), stop=StopAfter(8))
-    assert ended.code == Exit.INTERRUPTED
-    trained("mlp", data, tmp_path / "b", "--seed", "1")
-    trained("mlp", data, tmp_path / "a", "--seed", "1")
-    assert files(tmp_path / "a") == files(tmp_path / "b")
-
-
 @pytest.mark.parametrize("model", ["mlp", "gbt"])
 def test_a_run_that_moved_to_another_processor_goes_on_and_never_passes_for_a_run_of_one(
     model, data, tmp_path, monkeypatch

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import cast
 
 import numpy as np
 import pytest
@@ -13,11 +12,11 @@ from trainer_builders import BY_HOST, make_data, trained
 
 from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER
 from training.data.dataset import load_processed
-from training.data.split import Side, Split
+from training.data.split import Side
 from training.families import Takes
 from training.trainer.evaluation.host_levels import FEWEST
 from training.trainer.evaluation.scored import Classes
-from training.trainer.inputs import Inputs, from_dataset, split_inputs
+from training.trainer.inputs import from_dataset, split_inputs
 from training.trainer.judging import judge
 from training.trainer.references import join, part, stacked
 from training.trainer.training_windows import fresh_references
@@ -60,7 +59,7 @@ def test_a_reference_window_trains_or_tells_a_level(counts, seed, benign, also):
     rows = SimpleNamespace(host=np.array(["c", "a", "b", "a", "d"]))
     inputs = SimpleNamespace(reference_host=reference, rows=rows, classes=Classes(("x", "y", "z"), benign))
     split = SimpleNamespace(learnt=np.array([1, 3, 2]))
-    found = part(cast("Inputs", inputs), cast("Split", split), also=also)
+    found = part(inputs, split, also=also)
     assert sorted([*found.train.tolist(), *found.level.tolist()]) == list(range(reference.size))
     for name in "abcd":
         own = np.flatnonzero(reference == name)

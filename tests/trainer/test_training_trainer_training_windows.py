@@ -259,7 +259,7 @@ def test_windows_are_compared_a_part_at_a_time(trained, tmp_path, monkeypatch):
     X, recording = cut_again(3)
     other = inputs_of(write(tmp_path / "o", X, recording))
     at_once = training_windows.sides_by_content(document, other)
-    read: list[int] = []
+    read = []
 
     def noted(X, *args, **how):
         read.append(X.size)
@@ -285,28 +285,21 @@ def test_a_checkpoint_that_keeps_too_little_says_that_it_cannot_know(trained, tm
 
 
 @pytest.mark.parametrize(
-    ("change", "share"),
+    "change",
     [
-        (lambda X: X * 1000, 90),
-        (lambda X: X / 1000, 90),
-        (lambda X: X * 0, 100),
-        (lambda X: X + 1e4, 100),
-        (lambda X: X * 0 + 6.0 * (-1.0) ** np.arange(8), 100),  # no value is new, each step is
-        (lambda X: np.where(np.arange(2)[None, :, None] == 0, 0, X), 100),  # one dead sensor
+        lambda X: X * 0 + 6.0 * (-1.0) ** np.arange(8),  # no value is new, each step is
+        lambda X: np.where(np.arange(2)[None, :, None] == 0, 0, X),  # one dead sensor
     ],
-    ids=["larger", "smaller", "zero", "shifted", "shaken", "dead"],
+    ids=["shaken", "dead"],
 )
-def test_values_beyond_those_of_the_training_are_said_by_host(trained, tmp_path, capsys, change, share):
-    assert callable(change)
+def test_values_beyond_those_of_the_training_are_said_by_host(trained, tmp_path, capsys, change):
     X, recording = walks(seed=9)
     host = np.where(recording % 2 == 0, "odd", "usual")
     X = np.where((host == "odd")[:, None, None], change(X), X)
     data = write(tmp_path / "d", X, recording, host=host)
     _, said = scored(trained[1], data, capsys)
-    lines = [line for line in said.splitlines() if "lie outside" in line]
-    assert len(lines) == 1, said
-    assert " of odd lie" in lines[0]
-    assert int(lines[0].split("%")[0].rsplit(" ", 1)[1]) >= share
+    (line,) = [line for line in said.splitlines() if "lie outside" in line]
+    assert "100% of the windows of odd lie" in line
 
 
 def test_samples_of_another_rate_are_said_to_lie_outside(trained, tmp_path, capsys):

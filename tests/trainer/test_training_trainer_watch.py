@@ -95,7 +95,7 @@ def watch_of(world, state, *, hooks=(), out=None, view="machine"):
     own = own_references([str(world.references)], "h0", view, schema_of(model.checkpoint))
     streams = Streams(model.document["digest"], rule_of(model.document))
     streams.load(state)
-    said: list[str] = []
+    said = []
     watch = HostWatch(
         detector=HostDetector(model, own, host="h0", view=view, began_at=BEGAN),
         streams=streams,
