@@ -266,9 +266,8 @@ def test_a_channel_that_means_something_else_in_the_other_view_is_absent_there(t
         record("in", number, "machine" if number == 4 else "container")
     code, summary, _ = built()
     assert (code, summary["quarantined"]) == (0, {})
-    assert (
-        "forks in the view container means something else than on h4: absent there." in summary["understood"]["notes"]
-    )
+    said = "forks in the view container means something else than on h4: absent there."
+    assert said in summary["understood"]["notes"]
     schema = read_schema(tmp_path / "out" / SCHEMA_FILE)
     assert (schema.views, schema.optional) == ({"forks": "container"}, ("forks",))
     data = built.load()

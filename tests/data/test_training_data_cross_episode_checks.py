@@ -130,9 +130,8 @@ def test_recordings_that_declare_otherwise_than_the_schema_are_quarantined(tmp_p
     place, channel = OTHERWISE[what]
     odd = made.channel_infos([*made.CHANNELS[:place], channel, *made.CHANNELS[place + 1 :]])
     for number in range(10, 16):
-        made.write_episode(
-            tmp_path / "new", number=number, **({"channels": odd} if all_of_them or number <= 12 else {})
-        )
+        own = {"channels": odd} if all_of_them or number <= 12 else {}
+        made.write_episode(tmp_path / "new", number=number, **own)
     like = {"source": "new", "out": "b"}
     if all_of_them:
         said = built.refused("--like", tmp_path / "a", **like)

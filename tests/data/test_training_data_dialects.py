@@ -110,13 +110,7 @@ def test_three_digits_behind_a_comma_are_decimals_where_another_column_shows_it(
 @pytest.mark.parametrize("between", [",", ";", "\t"])
 def test_a_point_behind_a_comma_shows_that_the_comma_is_of_thousands(tmp_path, between):
     path = tmp_path / "a.csv"
-    lines = (
-        ("t", "x", "label"),
-        ("1", '"1,234.5"', "a"),
-        ("2", '"12,345,678"', "a"),
-        ("3", "17", "b"),
-        ("4", "-2.5", "b"),
-    )
+    lines = [("t", "x", "label"), *(("1", cell, "a") for cell in ('"1,234.5"', '"12,345,678"', "17", "-2.5"))]
     path.write_text("".join(between.join(line) + "\n" for line in lines))
     assert whole(read_table(path, {}, ()))["x"].to_list() == [1234.5, 12345678.0, 17.0, -2.5]
 
@@ -292,9 +286,8 @@ def test_a_format_says_what_days_and_months_are():
 
 def test_a_date_and_a_time_of_day_are_one_time(ingested):
     stamp = pl.from_epoch(pl.col("t") + BEGIN.timestamp())
-    rows = ROWS.with_columns(
-        Date=stamp.dt.strftime("%d.%m.%Y"), Time=stamp.dt.strftime("%H:%M:%S"), label="label"
-    ).drop("t")
+    day, hour = stamp.dt.strftime("%d.%m.%Y"), stamp.dt.strftime("%H:%M:%S")
+    rows = ROWS.with_columns(Date=day, Time=hour).drop("t")
     found = ingested.taken(rows, *CUT)
     assert found["understood"]["roles"]["Time"] == "time of day"
     assert ingested.load().rows.t_start.min() == BEGIN.timestamp()
@@ -307,10 +300,9 @@ def test_a_date_and_a_time_of_day_are_one_time(ingested):
 
 @pytest.mark.parametrize("offset", ["UTC+2", "GMT+02:00", " utc+0200", "+02:00"])
 def test_an_offset_may_follow_utc(offset):
-    seconds, role = from_column(
-        pl.Series("t", [f"2026-11-20 09:29:0{n} {offset}".strip() for n in "34"]), SaidTimes(), "a"
-    )
-    assert seconds.tolist() == [(dt.datetime(2026, 11, 20, 7, 29, 3, tzinfo=dt.UTC)).timestamp() + n for n in (0, 1)]
+    stamps = pl.Series("t", [f"2026-11-20 09:29:0{n} {offset}" for n in "34"])
+    seconds, role = from_column(stamps, SaidTimes(), "a")
+    assert seconds.tolist() == [dt.datetime(2026, 11, 20, 7, 29, n, tzinfo=dt.UTC).timestamp() for n in (3, 4)]
     assert role == "dates with a time zone"
 
 

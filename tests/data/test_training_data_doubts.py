@@ -353,12 +353,10 @@ def test_a_class_of_one_host_is_noted(ingested):
 
 
 def test_hosts_that_tell_the_classes_apart_are_noted(ingested):
-    by_host = recordings().with_columns(
-        label=pl.when(pl.col("host") < "c").then(pl.lit("normal")).otherwise(pl.lit("attack"))
-    )
-    assert "Each host is wholly benign (a, b) or not at all (c, d): what tells hosts apart" in notes_of(
-        ingested, by_host
-    )
+    label = pl.when(pl.col("host") < "c").then(pl.lit("normal")).otherwise(pl.lit("attack"))
+    by_host = recordings().with_columns(label=label)
+    said = "Each host is wholly benign (a, b) or not at all (c, d): what tells hosts apart"
+    assert said in notes_of(ingested, by_host)
     mixed = pl.concat([by_host, recordings("e", seed=9).with_columns(t=pl.col("t") + 9e4)])
     assert "Each host is wholly" not in notes_of(ingested, mixed)
     calm = recordings().with_columns(label=pl.lit("normal"))
@@ -372,9 +370,7 @@ def test_times_that_tell_the_classes_apart_are_noted(ingested, first, order):
     second = {"normal": "attack", "attack": "normal"}[first]
     rows = recordings().with_columns(label=pl.when(is_first).then(pl.lit(first)).otherwise(pl.lit(second)))
     assert f"On every host all benign windows lie {order} the others" in notes_of(ingested, rows)
-    once = rows.with_columns(
-        label=pl.when(pl.col("host") == "a").then(pl.lit(None)).otherwise("label").fill_null(first)
-    )
+    once = rows.with_columns(label=pl.when(pl.col("host") == "a").then(pl.lit(first)).otherwise("label"))
     assert f"lie {order} the others" in notes_of(ingested, once)  # a host with one side says nothing
     turned = pl.when(pl.col("host") == "a").then(pl.when(is_first).then(pl.lit(second)).otherwise(pl.lit(first)))
     assert "the others: whatever drifts" not in notes_of(ingested, rows.with_columns(label=turned.otherwise("label")))

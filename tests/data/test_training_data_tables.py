@@ -207,9 +207,8 @@ def test_a_total_that_is_reset_did_not_grow():
 
 
 def test_what_is_constant_is_named(ingested):
-    rows = recordings().with_columns(
-        zero=pl.lit(0.0), size=pl.col("host").replace_strict({"a": 1, "b": 2, "c": 4, "d": 8})
-    )
+    size = pl.col("host").replace_strict({"a": 1, "b": 2, "c": 4, "d": 8})
+    rows = recordings().with_columns(zero=pl.lit(0.0), size=size)
     notes = ingested.taken(rows, *CUT)["notes"]
     assert "Channels that never change: zero." in notes
     assert "Channels with one value a host, which only name the host: size." in notes
@@ -416,14 +415,10 @@ def test_times_in_hours_are_refused(ingested):
 
 def test_dates_say_whether_they_named_a_zone(ingested):
     rows = recordings()
-    dates = pl.Series([dt.datetime(2026, 11, 20, tzinfo=dt.UTC)]) + (rows["t"] * 1000).cast(pl.Int64).cast(
-        pl.Duration("ms")
-    )
+    dates = pl.from_epoch(rows["t"] + dt.datetime(2026, 11, 20, tzinfo=dt.UTC).timestamp())
     texts = rows.with_columns(t=dates.dt.strftime("%Y-%m-%dT%H:%M:%S") + "+02:00")
     assert ingested.taken(texts, *CUT)["understood"]["roles"]["t"] == "dates with a time zone"
-    assert (
-        ingested.load().rows.t_start.min() == rows["t"].min() + dt.datetime(2026, 11, 19, 22, tzinfo=dt.UTC).timestamp()
-    )
+    assert ingested.load().rows.t_start.min() == dt.datetime(2026, 11, 19, 22, tzinfo=dt.UTC).timestamp()
     some = texts.with_columns(t=pl.when(pl.int_range(pl.len()) < 9).then(pl.col("t").str.head(19)).otherwise("t"))
     assert "names a time zone in some rows and none in others" in ingested.refused(some, *CUT)
     twice = rows.head(40).with_columns(t=pl.Series(dates.head(40).dt.strftime("%Y-%m-%d %H:%M:%S")))
@@ -551,11 +546,8 @@ def _read(folder, name, rows, options):
     data = load_processed(None, out / "tensor_window_v1", None, "oracle")
     names = {number: name for name, number in data.label_map.items()}
     is_benign = [names[y] in data.benign for y in data.y.tolist()]
-    windows = sorted(
-        zip(data.rows.host.tolist(), data.rows.t_start.tolist(), is_benign, map(bytes, data.tensors), strict=True)
-    )
-    divided = {
-        frozenset(data.rows.t_start[data.rows.episode == one].tolist()) for one in set(data.rows.episode.tolist())
-    }
+    host, t_start, episode = data.rows.host.tolist(), data.rows.t_start, data.rows.episode
+    windows = sorted(zip(host, t_start.tolist(), is_benign, map(bytes, data.tensors), strict=True))
+    divided = {frozenset(t_start[episode == one].tolist()) for one in set(episode.tolist())}
     schema = read_schema(out / "feature_schema_v1.json")
     return windows, divided, (schema.sample_hz, schema.window_s, schema.stride_s, schema.time)

@@ -239,11 +239,9 @@ SAME_RECORDINGS = {
 
 
 def built(folder, *options):
-    out = io.StringIO()
+    out, asked = io.StringIO(), ["--out-dir", str(folder / "data"), "--jobs", "1", "--json", *options]
     with contextlib.redirect_stdout(out):
-        code = build.main(
-            [str(folder / "episodes"), "--out-dir", str(folder / "data"), "--jobs", "1", "--json", *options]
-        )
+        code = build.main([str(folder / "episodes"), *asked])
     return code, json.loads(out.getvalue()) if code == 0 else None
 
 

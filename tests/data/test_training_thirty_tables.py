@@ -27,9 +27,8 @@ CUT = ("--window-s", "8")
 
 def base():
     """Two hosts with two recordings each of two channels, on one clock of dates."""
-    rows = recordings("ab", 2, samples=48).with_columns(
-        x=pl.Series(noise(192).round(3)), v=pl.Series(noise(192, 1).round(3))
-    )
+    x, v = (pl.Series(noise(192, seed).round(3)) for seed in (0, 1))
+    rows = recordings("ab", 2, samples=48).with_columns(x=x, v=v)
     return rows.with_columns(t=(pl.col("t") + EPOCH).cast(pl.Int64)).select("t", "host", "episode", "label", "x", "v")
 
 
@@ -42,9 +41,7 @@ def text_time(form):
 
 
 def labelled(normal, attack):
-    return lambda rows: rows.with_columns(
-        label=pl.Series([(attack if one == "attack" else normal) for one in rows["label"]])
-    )
+    return lambda rows: rows.with_columns(pl.col("label").replace_strict({"normal": normal, "attack": attack}))
 
 
 def renamed(**names):
@@ -228,10 +225,7 @@ def test_there_are_thirty():
 
 
 def of_sklearn(name):
-    spec = find_spec("sklearn")
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin).parent / "datasets" / "data" / name
+    return Path(find_spec("sklearn").origin).parent / "datasets" / "data" / name
 
 
 @pytest.mark.parametrize(

@@ -59,10 +59,8 @@ def test_what_cannot_be_written_leaves_the_old_file_and_no_other(tmp_path, monke
 def test_two_that_write_one_file_at_once_have_unfinished_files_of_their_own(tmp_path):
     (tmp_path / "a.part").write_bytes(b"the other's")
     write_whole(tmp_path / "a", b"1", part=tmp_path / "a.mine")
-    assert sorted((each.name, each.read_bytes()) for each in tmp_path.iterdir()) == [
-        ("a", b"1"),
-        ("a.part", b"the other's"),
-    ]
+    left = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
+    assert left == {"a": b"1", "a.part": b"the other's"}
 
 
 def test_the_room_of_a_place_that_is_not_there_yet_is_its_disks(tmp_path):

@@ -67,9 +67,8 @@ def test_a_call_meets_nothing_that_an_earlier_one_left(monkeypatch):
 
 
 def test_the_same_seed_makes_the_same_inputs():
-    first, again, other = (
-        list(itertools.islice(inputs("wire", target("wire").WORDS, seed), 200)) for seed in (1, 1, 2)
-    )
+    words = target("wire").WORDS
+    first, again, other = (list(itertools.islice(inputs("wire", words, seed), 200)) for seed in (1, 1, 2))
     assert first == again != other
 
 

@@ -33,9 +33,8 @@ numbers = st.floats(-12, 12, allow_nan=False).map(lambda value: round(value, 3))
 def scored(score, y, host, *, side="c", probability=False):
     """Windows of five an episode."""
     episode = np.array([f"{side}-{name}-{number // 5}" for number, name in enumerate(host.tolist())])
-    rows = Rows.of(
-        episode=episode, host=host, t_start=np.arange(y.size) * 2.0, t_end=np.arange(y.size) * 2.0 + 4, label=y
-    )
+    t_start = np.arange(y.size) * 2.0
+    rows = Rows.of(episode=episode, host=host, t_start=t_start, t_end=t_start + 4, label=y)
     if not probability:
         return Scored.build(rows, score=score)
     p = 1 / (1 + np.exp(-score))
@@ -195,9 +194,8 @@ def test_thresholds_follow_where_that_costs_little_on_hosts_left_out():
 
 def test_references_that_say_nothing_of_their_hosts_may_only_raise():
     cal, own = fleet({"a": 0.0, "b": 0.0, "c": 0.0})
-    lies = ReferenceScores(
-        own.score + np.array([{"a": -3.0, "b": 0.0, "c": 3.0}[name] for name in own.host.tolist()]), own.host
-    )
+    wrong = {"a": -3.0, "b": 0.0, "c": 3.0}
+    lies = ReferenceScores(own.score + np.array([wrong[name] for name in own.host.tolist()]), own.host)
     honest, misled = (host_thresholds(cal, each, 2.0, 0.05, classes=TWO) for each in (own, lies))
     assert (honest.rule, misled.rule) == (LevelUse.FOLLOWS, LevelUse.ONLY_UP)
     assert [one.host for one in misled.left_out] == ["a", "b", "c"]

@@ -174,9 +174,7 @@ def test_the_exact_test_counts_all_orders(n, m):
 def orders_with(n, m, u):
     """Values of which exactly ``u`` pairs have the first sample's higher."""
     above = [min(m, max(0, u - m * place)) for place in range(n)]
-    return [one + 0.5 - 0.01 * place for place, one in enumerate(above)], [
-        float(k) + 0.6 - 0.6 for k in range(1, m + 1)
-    ]
+    return [one + 0.5 - 0.01 * place for place, one in enumerate(above)], [float(k) for k in range(1, m + 1)]
 
 
 # -- a record that goes on ---------------------------------------------------------------------------------------------

@@ -24,9 +24,8 @@ def test_scores_are_measured_from_the_level_of_their_own_host():
     levels = HostLevels.trained(ReferenceScores(QUIET, HOSTS), on=["calm"])
     told = levels.applied(np.array([1.0, 5.0, 2.0]), np.array(["calm", "loud", "calm"]))
     assert told.tolist() == [0.0, 0.0, 1.0]
-    assert levels.notes(HOSTS[:40]) == [
-        "Scores are measured from each host's own level, taken from its reference recordings."
-    ]
+    (said,) = levels.notes(HOSTS[:40])
+    assert said == "Scores are measured from each host's own level, taken from its reference recordings."
 
 
 def test_a_host_without_a_reference_has_the_usual_level_and_is_named():

@@ -97,6 +97,11 @@ def test_moments_are_the_stretches_beyond_their_even_share():
 # -- families ----------------------------------------------------------------------------------------------------------
 
 
+def to_explain(X, usual, alarm):
+    host, parts = np.array(["a"] * len(X)), parts_of(FEATURES, ("a", "b"))
+    return WindowsToExplain(X=X, features=X, host=host, usual=lambda: usual, parts=parts, alarm=alarm)
+
+
 @settings(max_examples=6, deadline=None)
 @given(seed=st.integers(0, 10_000), classes=st.integers(2, 4), lost=st.lists(st.integers(0, 59), max_size=9))
 def test_contributions_of_trees_add_up_to_the_margin_of_an_alarm(seed, classes, lost):
@@ -107,18 +112,14 @@ def test_contributions_of_trees_add_up_to_the_margin_of_an_alarm(seed, classes, 
     parts = []
     for start in (None, line):
         margin = None if start is None else start.margins(X)
-        kind = (
-            {"objective": "binary:logistic"} if classes == 2 else {"objective": "multi:softprob", "num_class": classes}
-        )
+        many = {"objective": "multi:softprob", "num_class": classes}
+        kind = {"objective": "binary:logistic"} if classes == 2 else many
         booster = xgboost.train(kind, xgboost.DMatrix(X, label=y, base_margin=margin), 3)
         parts.append(BoosterPart(booster, start, float(rng.uniform(0.5, 2)), float(rng.uniform(0.5, 2))))
     fitted = Gbt(tuple(parts), classes, 1, [], np.flatnonzero(rng.random(4) < 0.5))
     alarm = np.arange(classes) != rng.integers(classes)
     contributions = fitted.contributions(X, alarm)
-    host = np.array(["a"] * len(X))
-    asked = WindowsToExplain(
-        X=X, features=X, host=host, usual=lambda: X, parts=parts_of(FEATURES, ("a", "b")), alarm=alarm
-    )
+    asked = to_explain(X, X, alarm)
     np.testing.assert_allclose(fitted.carried(asked).sum(axis=1), contributions[:, :-1].sum(axis=1), atol=1e-9)
     each, weights = [], [part.weight for part in parts]
     for part in parts:  # of both sides the mean logarithm by probability; of two classes these are log odds
@@ -141,12 +142,9 @@ def test_what_networks_say_of_channels_adds_up_to_the_rise_from_the_usual(model)
     net.normalise.fit(usual, np.arange(6))
     fitted = Classifier(net, shape, 3, 1.0, torch.device("cpu"), [])
     alarm = np.array([False, True, True])
-    host = np.array(["a"] * len(X))
-    asked = WindowsToExplain(
-        X=X, features=X, host=host, usual=lambda: usual, parts=parts_of(FEATURES, ("a", "b")), alarm=alarm
-    )
+    asked = to_explain(X, usual, alarm)
     start = np.where(np.isnan(X), np.nan, usual)
-    rise = [log_odds(fitted.predict(GivenWindows(V, X, host), asked.rows).proba, alarm) for V in (start, X)]
+    rise = [log_odds(fitted.predict(GivenWindows(V, X, asked.host), asked.rows).proba, alarm) for V in (start, X)]
     found = fitted.carried(asked)
     np.testing.assert_allclose(found.sum(axis=1), rise[1] - rise[0], atol=0.05)
     assert not found[1].any()

@@ -213,9 +213,8 @@ def test_windows_cut_otherwise_from_the_same_samples_are_not_new(trained, tmp_pa
     of = dict(zip(known["episode_id"].to_list(), known["side"].to_list(), strict=True))
     X, recording = cut_again(shift)
     fresh, _ = walks(seed=9, recordings=10)
-    other = write(
-        tmp_path / "other", np.concatenate([X, fresh]), 100 + np.r_[recording, 40 + np.arange(40) // 4]
-    )  # fmt: skip
+    episode = 100 + np.r_[recording, 40 + np.arange(40) // 4]
+    other = write(tmp_path / "other", np.concatenate([X, fresh]), episode)
     rows, said = scored(checkpoint, other, capsys)
     expected = [of[str(number)] for number in recording.tolist()] + ["new"] * 40
     assert rows["side"].to_list() == expected

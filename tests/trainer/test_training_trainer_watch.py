@@ -73,12 +73,9 @@ def world(tmp_path_factory):
     ended = run(arguments("gbt", root / "data", root / "out", "--n-estimators", "45", mode="realistic"))
     assert ended.code == Exit.DONE, ended.sentence
     new = root / "new"
-    recording = made.write_episode(
-        new, number=90, host="h0", duration_s=SECONDS, started_at=BEGAN, labels=[(0.0, "idle")]
-    )
-    made.write_episode(
-        new, number=91, host="h0", baseline=True, duration_s=30.0, labels=[(0.0, "idle")], phases={"idle": "benign"}
-    )
+    quiet = [(0.0, "idle")]
+    recording = made.write_episode(new, number=90, duration_s=SECONDS, started_at=BEGAN, labels=quiet)
+    made.write_episode(new, number=91, baseline=True, duration_s=30.0, **made.IDLE)
     return World(root / "out" / "artifacts" / "gbt_realistic.ckpt.json", new, recording, root / "data")
 
 
@@ -453,24 +450,14 @@ def test_the_program_refuses_with_a_sentence_and_keeps_its_state_for_each_host(w
     assert "is no state file: remove it" in said
     assert "Traceback" not in said
     monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path))
-    assert (
-        state_path(open_model(world.checkpoint).document, "h0") == tmp_path / "cis490-watch" / "gbt_realistic-h0.json"
-    )
+    place = state_path(open_model(world.checkpoint).document, "h0")
+    assert place == tmp_path / "cis490-watch" / "gbt_realistic-h0.json"
 
 
 # -- calls -------------------------------------------------------------------------------------------------------------
 
-TOLD = {
-    "event": "raised",
-    "id": "5f",
-    "host": "h0",
-    "began_at": 0.0,
-    "raised_at": 8.0,
-    "last_alarm_at": 9.0,
-    "rule": "r",
-}
-
-
+TIMES = {"began_at": 0.0, "raised_at": 8.0, "last_alarm_at": 9.0}
+TOLD = {"event": "raised", "id": "5f", "host": "h0", **TIMES, "rule": "r"}
 KEPT = {"to": "exec", "told": TOLD}
 
 
@@ -493,9 +480,8 @@ def test_a_call_that_fails_is_tried_again_and_only_where_it_failed(monkeypatch):
         done.set()
 
     said = []
-    courier = Courier(
-        [hook("exec", lambda one: sound.append(one["id"])), hook("webhook", once_broken)], [], said.append
-    )
+    hooks = [hook("exec", lambda one: sound.append(one["id"])), hook("webhook", once_broken)]
+    courier = Courier(hooks, [], said.append)
     courier.put(TOLD)
     assert done.wait(20)
     courier.end(20)
@@ -666,9 +652,8 @@ def test_the_fleet_hears_of_an_incident_once_though_it_was_down_and_is_told_twic
         (one,) = told["incidents"]
         assert (one["host"], one["id"], one["ended"]) == ("h0", kept["told"]["id"], None)
         assert [each["channel"] for each in one["why"]] == [each["channel"] for each in kept["told"]["why"]]
-        assert [(each["host"], each["model"], each["every_s"]) for each in told["watches"]] == [
-            ("h0", "gbt realistic", 900.0)
-        ]
+        (shown,) = told["watches"]
+        assert (shown["host"], shown["model"], shown["every_s"]) == ("h0", "gbt realistic", 900.0)
         again.call(kept["told"] | {"event": "over", "alarms": 99})
         assert [(each["ended"], each["alarms"]) for each in operator.incidents()["incidents"]] == [("over", 99)]
         gone = Moved("forks", "level", 0.2, 3.4, BEGAN, 1e-6)
@@ -715,10 +700,8 @@ def test_incidents_are_written_and_summed_up(world, scored, tmp_path, capsys):
     said = capsys.readouterr()
     assert "incidents   1 (" in said.err
     report = json.loads((world.checkpoint.parents[1] / "reports" / "gbt_realistic_train.json").read_text())
-    assert any(
-        note.startswith("The rule of incidents (") and "calibration recordings of 2 hosts" in note
-        for note in report["notes"]
-    )
+    (rule,) = [note for note in report["notes"] if note.startswith("The rule of incidents (")]
+    assert "calibration recordings of 2 hosts" in rule
     assert "window_id," in said.out
     head, row = file.read_text().splitlines()
     assert head.startswith("incident_id,episode_id,host,began,raised,")
@@ -775,9 +758,8 @@ class Replay:
 
     def __init__(self, seed, strength):
         names = [name for name, *_ in made.CHANNELS if not name.startswith("tree_")]
-        self._samples = iter(
-            dict(zip(names, row, strict=False)) for row in made.signal(SECONDS, 8.0, seed, strength)[1]
-        )
+        _, rows = made.signal(SECONDS, 8.0, seed, strength)
+        self._samples = iter(dict(zip(names, row, strict=False)) for row in rows)
 
     def sample(self):
         return {name: value for name, value in next(self._samples).items() if name != "net_tx_bytes"}
