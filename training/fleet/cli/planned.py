@@ -8,8 +8,8 @@ from pathlib import PurePath
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from training.fleet.cli.render import cancelled_line, short_id, table
-from training.fleet.scheduling.edits import LISTED_MAX, counts, sentence
+from training.fleet.cli.render import cancelled_line, edited, short_id, table
+from training.fleet.scheduling.edits import LISTED_MAX, counts
 from training.fleet.wire.words import Json, ago, day, size
 from training.printable import counted, one_line, printable, some
 
@@ -27,7 +27,7 @@ def render_plan(answer: Json, file: PurePath | None = None) -> RenderableType:
     rotations = answer["rotations"]
     parts += _section("Rotations", len(rotations), (_line(_rotation(each)) for each in rotations))
     edits = [edit for edit in reload["edits"] if edit["kind"] not in ("left", "stands")]
-    parts += _section("Edited", len(edits), (_line(sentence(edit) + _since(edit, now)) for edit in edits), LISTED_MAX)
+    parts += _section("Edited", len(edits), (_line(edited(edit, now)) for edit in edits), LISTED_MAX)
     left = [edit for edit in reload["edits"] if edit["kind"] == "left"]
     left.sort(key=lambda edit: str(edit["name"]))
     parts += _section(
@@ -88,10 +88,6 @@ def _rotation(each: Json) -> str:
     jobs = counted(each["jobs"], "jobs")
     how = "each tested alone by models that the others trained"
     return f"{each['name']}: {jobs}: {some(tested, 8)}, {how}, {whole}"
-
-
-def _since(edit: Json, now: object) -> str:
-    return f", {ago(edit['since'], now)}" if edit["since"] else ""
 
 
 def _trained(jobs: Sequence[Json], now: object) -> RenderableType:

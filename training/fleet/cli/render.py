@@ -233,6 +233,11 @@ def moved_line(ref: str, answer: Json) -> str:
     return line
 
 
+def edited(edit: Json, now: object) -> str:
+    """Describe an edit of the plan, and since when what it changes stands."""
+    return sentence(edit) + (f", {ago(edit['since'], now)}" if edit["since"] else "")
+
+
 def render_reload(answer: Json) -> str:
     """Return as text what a reload changed: the counts in one line, then each edit with its age, then notes."""
     now, edits = answer["now"], answer["edits"]
@@ -244,9 +249,7 @@ def render_reload(answer: Json) -> str:
     lines = [file + line]
     if answer["cancelled"]:
         lines.append(cancelled_line(answer["cancelled"]))
-    for edit in edits:
-        since = f", {ago(edit['since'], now)}" if edit["since"] else ""
-        lines.append(f"  {sentence(edit)}{since}")
+    lines += [f"  {edited(edit, now)}" for edit in edits]
     if len(edits) >= LISTED_MAX:
         lines.append(f"  … these are the first {LISTED_MAX}")
     lines += [f"note: {one_line(note, 600)}" for note in answer["notes"]]

@@ -8,6 +8,7 @@ highest figures of each group of epochs. Samples are taken ever less often.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from training.fleet.database.writer import Database, Row
 from training.fleet.scheduling.job import Attempt
@@ -20,11 +21,11 @@ _A_POINT_BUCKET = 4  # rows of a bucket: lowest and highest loss and metric
 _A_SAMPLE_BUCKET = 8  # lowest and highest CPU, memory, GPU, GPU memory
 
 
+@dataclass
 class Curves:
     """The rows of curves and samples in the queue's database."""
 
-    def __init__(self, db: Database) -> None:
-        self._db = db
+    _db: Database
 
     def add(self, attempt: Attempt, points: Iterable[tuple[int, Json]]) -> None:
         """Store the points of these output lines, as pairs of line number and point; figures of an epoch that was

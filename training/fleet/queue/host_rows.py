@@ -12,6 +12,8 @@ from training.fleet.queue.unavailable import Quarantines
 from training.fleet.scheduling.booking import UNTRIED_MOST
 from training.strict_json import Json, JsonObject
 
+_AS_THEY_ARE = ("first_seen", "last_seen", "instance_id", "session_id", "verified")
+
 
 class HostRows(QueuePart):
     """The rows of hosts in the queue's database."""
@@ -24,14 +26,10 @@ class HostRows(QueuePart):
         """Return the facts about every host that ever asked for work, whether or not it got any."""
         return [
             {
+                **{name: row[name] for name in _AS_THEY_ARE},
                 "hostname": row["host"],
                 "capability": json.loads(row["capability"]),
-                "first_seen": row["first_seen"],
-                "last_seen": row["last_seen"],
-                "instance_id": row["instance_id"],
-                "session_id": row["session_id"],
                 "trainer_digests": json.loads(row["trainer_digests"] or "{}"),
-                "verified": row["verified"],
             }
             for row in self._db.all("hosts", counted=UNTRIED_MOST)
         ]

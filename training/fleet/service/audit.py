@@ -9,10 +9,11 @@ by the count of rows that were written (seals.py).
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from enum import StrEnum
 
 from training.clock import Clock
-from training.fleet.database.writer import Database, Row
+from training.fleet.database.writer import Database
 from training.fleet.wire.audit_chain import NOBODY, digest
 from training.fleet.wire.identity import Principal
 from training.fleet.wire.messages import AuditEntry
@@ -47,11 +48,12 @@ class Act(StrEnum):
     REFUSE = "refuse"  # … or not
 
 
+@dataclass
 class AuditLog:
     """The only writer of the audit's table. Call :meth:`write` on the writer's thread, in the act's transaction."""
 
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._db, self._clock = database, clock
+    _db: Database
+    _clock: Clock
 
     def write(
         self,
@@ -90,12 +92,7 @@ def page(reader: Database, after: int, limit: int) -> list[AuditEntry]:
     """Return the audit rows with numbers above ``after``, oldest first: at most ``limit`` of them, and never more than
     1,000."""
     rows = reader.all("audit_page", after=after, limit=min(limit, PAGE_MAX))
-    return [entry_of(row) for row in rows]
-
-
-def entry_of(row: Row) -> AuditEntry:
-    """Convert an audit row to the API's entry; ``before`` and ``after`` stay the JSON text that the digest covers."""
-    return AuditEntry(**dict(row))
+    return [AuditEntry(**dict(row)) for row in rows]
 
 
 def _text(value: Json | None) -> str | None:

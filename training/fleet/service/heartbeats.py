@@ -49,7 +49,9 @@ class Heartbeats(Calls):
             job, attempt = self._queue.moves.readopt(job, attempt)
         attempt = self._heard(job, attempt, request)
         keep_progress(self._queue, attempt, request.seq, request.progress)
-        self._keep_usage(attempt, request)
+        if request.usage is not None and request.seq > attempt.seq:
+            seconds = max(0.0, self._clock.now() - attempt.granted_at)
+            self._queue.curves.add_sample(attempt, request.seq, seconds, msgspec.structs.asdict(request.usage))
         self._queue.moves.renew(job, attempt, seq=request.seq, progress=request.progress)
         log_next = keep_lines(self._queue, attempt, request.log)
         # although its worker goes on
@@ -86,8 +88,3 @@ class Heartbeats(Calls):
             paused_s=stood_s,
             resumable=request.resumable,
         )
-
-    def _keep_usage(self, attempt: Attempt, request: HeartbeatRequest) -> None:
-        if request.usage is not None and request.seq > attempt.seq:
-            seconds = max(0.0, self._clock.now() - attempt.granted_at)
-            self._queue.curves.add_sample(attempt, request.seq, seconds, msgspec.structs.asdict(request.usage))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from training.fleet.database.writer import Database
 from training.fleet.queue.rows import jobs_by_host, set_aside_of
 from training.fleet.queue.unavailable import orders, quarantines
@@ -14,11 +16,13 @@ PAGE_MAX = 1000  # hosts in one answer
 WORKERS_PAGE = 200  # … unless more are asked for
 
 
+@dataclass
 class HostViews:
     """Queries about hosts, on the last committed state of the database and the service's memory."""
 
-    def __init__(self, database: Database, service: Service, durations: SpeedViews) -> None:
-        self._db, self._service, self._durations = database, service, durations
+    _db: Database
+    _service: Service
+    _durations: SpeedViews
 
     def quarantined(self) -> dict[str, str]:
         """Map each host that is in quarantine, or that a copy of its disk imitates, to the reason with its remedy."""

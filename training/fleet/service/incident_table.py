@@ -8,6 +8,8 @@ on its host. An operator may also close a change here, because a watch that lost
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import msgspec
 
 from training.clock import Clock
@@ -161,11 +163,12 @@ class IncidentTable:
         self._db.run("move_incident", seq=row["seq"], facts=_text(facts), now=now, ended=ended, ended_at=ended_at)
 
 
+@dataclass
 class IncidentViews:
     """Queries about incidents and watches, on the last committed state."""
 
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._db, self._clock = database, clock
+    _db: Database
+    _clock: Clock
 
     def incidents(self, *, host: str = "", before: int = 0, limit: int = PAGE) -> IncidentsReply:
         """Return a page of the incidents of a host, or of all hosts if ``host`` is empty, with the watches."""

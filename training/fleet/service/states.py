@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
@@ -43,14 +44,16 @@ class Calling(NamedTuple):
     host_id: str | None
 
 
+@dataclass
 class SavedStates:
     """The calls about saved states, as sequences of steps (:mod:`training.fleet.service.delivery`).
 
     Only the holder of the job's live claim may store or fetch one.
     """
 
-    def __init__(self, service: Service, store: StateStore, clock: Clock) -> None:
-        self._service, self._store, self._clock = service, store, clock
+    _service: Service
+    _store: StateStore
+    _clock: Clock
 
     def announce(self, calling: Calling, state_id: str) -> Steps[StateDraftReply]:
         """Accept the listing of a new saved state; the reply names the missing chunks, or the first ones if there are

@@ -9,6 +9,7 @@ the receiver stops.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from training.clock import Clock
@@ -37,11 +38,12 @@ _OPEN = ("pending", "claimed", "running")
 _NEW = {"sent": 2**62, "sent_at": None, "tries": 0, "next_at": None, "error": None}
 
 
+@dataclass
 class NoticeOutbox:
     """Stores notices, and each channel's position among them."""
 
-    def __init__(self, db: Database, clock: Clock) -> None:
-        self._db, self._clock = db, clock
+    _db: Database
+    _clock: Clock
 
     def add(
         self,
