@@ -1,7 +1,5 @@
 """A check of what the program itself ensures; unlike an assert statement it also runs under ``python -O``."""
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 T = TypeVar("T")

@@ -4,8 +4,6 @@ The output is text only, and equal data give equal bytes. Colours are CSS classe
 that the page decides about light and dark. Coordinates are rounded to tenths of a unit of the view box.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The root folder of this checkout, and stamps that change when an update changes its Python files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -1,8 +1,6 @@
 """The fleet's clocks. Code whose decisions depend on time is given a `Clock`, so that tests and the simulation control
 time."""
 
-from __future__ import annotations
-
 import time
 from typing import Protocol
 

@@ -4,8 +4,6 @@ It defines modes, split recipes, exit codes, the names of data sets' and trainer
 and a job's identity. Standard library only. docs/trainer-contract.md describes it for people.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from enum import IntEnum, StrEnum

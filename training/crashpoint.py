@@ -5,8 +5,6 @@
 The places are listed in ``tests/torture/points.py``; a test checks that the list agrees with the code.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -5,8 +5,6 @@ The command line, ``--describe`` and docs/trainer-contract.md are generated from
 which models need a GPU, threads and files. Standard library only: a family's library is imported when it trains.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ these two use. ``create`` and ``reopen`` return a handle that other operations t
 the operating system's message.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import logging

@@ -1,7 +1,5 @@
 """The declaration of a hyperparameter's flag, which trainers print with ``--describe`` and the fleet reads."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from enum import StrEnum

@@ -3,8 +3,6 @@
 The model families declare their hyperparameters in `families`. Both modules use the standard library only.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable
 from contextlib import suppress

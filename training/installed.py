@@ -3,8 +3,6 @@
 ``importlib.metadata`` does the same, and costs each program more than a megabyte for as long as it runs.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Load names of a package when they are first used (PEP 562)."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any

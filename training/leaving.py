@@ -1,7 +1,5 @@
 """End a program without the interpreter's slow clean-up."""
 
-from __future__ import annotations
-
 import atexit
 import os
 import sys

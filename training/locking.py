@@ -1,7 +1,5 @@
 """A lock file that one process at a time can hold; the operating system releases the lock however its holder ends."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterator

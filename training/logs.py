@@ -1,7 +1,5 @@
 """Format a daemon's log: one line for each message, even if a message contains text from outside."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from types import TracebackType

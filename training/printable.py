@@ -1,7 +1,5 @@
 """Make text from elsewhere safe to show: a job's error must not move a cursor, set a title or reorder a line."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime

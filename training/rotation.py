@@ -5,8 +5,6 @@ The result of one host and one seed proves little. A rotation tests every host i
 the mean over hosts of each host's mean over seeds, the spread between hosts, and the worst host.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Sizes of folders and files that grow, each with its limit and the command that makes room."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress

@@ -1,8 +1,6 @@
 """Keep a program from failing at a character that its output cannot show, at a closed pipe, or at a signal that means
 nothing to it."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

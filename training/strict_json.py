@@ -5,8 +5,6 @@ Python's parser accepts more than others: halves of characters (``"\ud800"``), w
 can contain, and ``NaN`` or ``1e999``. Stricter parsers would refuse such JSON.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

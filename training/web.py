@@ -3,8 +3,6 @@
 An error of :func:`post` repeats no words of the server, because these may hold the address or a token.
 """
 
-from __future__ import annotations
-
 import json
 import urllib.request
 from collections.abc import Mapping

@@ -8,8 +8,6 @@ the earlier model computed from its whole reference, because a model scores its 
 references, its centre. The checkpoint in ``DIR`` names the earlier checkpoint and the reference.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Fit a trained model to a new host by the host's reference: set the host's level, or prepare another training."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

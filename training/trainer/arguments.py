@@ -4,8 +4,6 @@
 The module uses only the standard library, like `training.families`.
 """
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import json

@@ -6,8 +6,6 @@ calibration windows. Anomaly methods get features relative to the mean of the ho
 deterministic run of scikit-learn on a limited number of rows.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Mapping
 from itertools import product

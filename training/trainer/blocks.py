@@ -1,7 +1,5 @@
 """Layers and helpers that several networks share."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -6,8 +6,6 @@ machine can measure. The figures are in the report, and in the checkpoint, for u
 channels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -5,8 +5,6 @@ both exist. It carries a digest of itself, so that a figure that was changed by 
 or when it was made, so equal runs give equal bytes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

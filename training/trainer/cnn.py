@@ -1,7 +1,5 @@
 """``cnn``: one-dimensional convolutions over a window, pooled over time."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from torch import Tensor, nn

@@ -8,8 +8,6 @@ that no model has learnt from. The gap between an oracle model and a realistic o
 Given two folders, the program compares two rotations host by host.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -4,8 +4,6 @@ The windows that rank the models also give their figures, so the first model's f
 about how much, and calls a model tied with the first unless a paired test shows a difference. The program is `compare`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple

@@ -4,8 +4,6 @@ The module uses only the standard library, so that a signal is handled even whil
 custom trainer in any language may follow the same contract (docs/trainer-contract.md).
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

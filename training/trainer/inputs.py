@@ -1,8 +1,6 @@
 """The data set as a trainer sees it: the windows of one mode, and the episodes that validation kept out
 (quarantined)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

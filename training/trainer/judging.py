@@ -3,8 +3,6 @@
 All programs that use a model call this module: `score`, `compare`, `drift`, `adapt` and `watch`.
 """
 
-from __future__ import annotations
-
 import functools
 import pickle
 import re

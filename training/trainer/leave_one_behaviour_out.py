@@ -4,8 +4,6 @@ Families that train in seconds do so for every report, unless the windows are to
 ``behaviour``. All these trainings belong to one run: they stop and resume together, and have one run key.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

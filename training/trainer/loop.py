@@ -7,8 +7,6 @@ The loop can stop after any step and resume with the same result: the order of a
 the learning rate only on the step, and everything else that matters is listed in ``LoopState`` and saved.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ the samples just before and after, whatever the host is doing, and that error ra
 channels depend on each other changes with the behaviour.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

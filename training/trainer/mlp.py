@@ -5,8 +5,6 @@ seed, and a layer of all eight costs one batched product. Each also connects inp
 weights start at 0. Training stops when the loss on the validation windows falls no more.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise

@@ -4,8 +4,6 @@ Both classes are modules with buffers, so that the sidecar always holds the numb
 Inputs that were constant in training become exactly zero, on every host; absent values stay NaN.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor, nn

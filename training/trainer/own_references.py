@@ -1,7 +1,5 @@
 """Read a host's own references from recordings of its ordinary work, to watch the host or to adapt a model to it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

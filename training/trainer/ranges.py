@@ -6,8 +6,6 @@ range's width. It also does when a channel is less than half as rough as in the 
 twice as rough as in the liveliest. Causes are a sensor that died, a unit that changed, or samples of another rate.
 """
 
-from __future__ import annotations
-
 import msgspec
 import numpy as np
 

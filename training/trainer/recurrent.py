@@ -4,8 +4,6 @@ Long windows are shortened to at most 64 steps first: a recurrent state forgets 
 each step costs time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from torch import Tensor, nn

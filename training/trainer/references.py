@@ -5,8 +5,6 @@ Windows that a model has learnt from would give too low a level, because the mod
 reference window serves both, and hosts whose references do not train use all of them for the level.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Collection
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ Each pair of models that tested the same host with the same seed is compared on 
 are averaged over hosts like a rotation's figures.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path

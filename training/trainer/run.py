@@ -4,8 +4,6 @@ This file only reads the command line, also for ``run_ssl``. ``session.py`` trai
 its name.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 

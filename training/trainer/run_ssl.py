@@ -4,8 +4,6 @@ The program needs only ``--mode --validation --tensors --out-dir --reports-dir``
 tensors.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from training.families import SSL_MODELS

@@ -3,8 +3,6 @@
 The program is `score`.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Iterator, Sequence

@@ -15,8 +15,6 @@ A shift is reported only if it is large too: of a stretch before and one after i
 at least 70 % of the pairs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache

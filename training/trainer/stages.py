@@ -4,8 +4,6 @@ A *stage* is a part of the run, such as one training. A resumed run does not rep
 unfinished stage resumes from its own state.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """The saved state of an interrupted training run, from which the run resumes on this or another machine."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from pathlib import Path

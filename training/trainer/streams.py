@@ -5,8 +5,6 @@ nothing: scoring in pieces equals scoring at once, and a restart repeats no call
 of stretches (`changes.Record`).
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field

@@ -1,8 +1,6 @@
 """A summary of a data set's scores for a person: windows, alarms, missing channels, and whether to believe the
 scores."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The supervised networks: a classifier's loss and predictions, as the shared training loop uses them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module

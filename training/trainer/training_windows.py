@@ -10,8 +10,6 @@ one in 280 million others would be mistaken for one of them. A digest covers the
 but no number, name, host or time.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """``transformer``: attention over the patches of a window; also the encoder of ``transformer_ssl``."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

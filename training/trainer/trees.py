@@ -5,8 +5,6 @@ the end of an array, and on a cycle it never ends. So the trees are read and che
 in which only the trees, the base score, and the numbers of features and classes come from the file.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Annotated, Any
 

@@ -4,8 +4,6 @@ A file from elsewhere may be a small archive of endless zeros, or have tensors o
 only names, kinds of number and shapes are taken from its pickle, and each tensor is made of its own bytes.
 """
 
-from __future__ import annotations
-
 import io
 import pickle
 import struct

@@ -5,8 +5,6 @@ and repeats exactly. Windows that do not fit stay memory-mapped: training reads 
 batch by batch (`Streamed`).
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 

@@ -5,8 +5,6 @@ A behaviour is a recording's scenario. If a recording with malicious-like window
 same, a behaviour is a class. Each behaviour's test windows are compared with all benign test windows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple

@@ -7,8 +7,6 @@ own length. If there are few ways, all are enumerated; of many, a fixed number i
 the observed way is counted as one of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from math import comb
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Points of the curves that a report draws, at most ``MAX_POINTS`` of each; JSON values only."""
 
-from __future__ import annotations
-
 import numpy as np
 from sklearn.metrics import precision_recall_curve, roc_curve
 

@@ -3,8 +3,6 @@
 Pure, from the report's JSON values; the rules themselves are in `verdict`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Figures as JSON values: {value, ci95}, with a ``reason`` if the value has no interval."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from training.data.values import Floats, JsonDict

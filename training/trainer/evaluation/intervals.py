@@ -5,8 +5,6 @@ With all weights 1 it gives the value itself, with randomly drawn counts its res
 Resampling windows instead of episodes makes intervals two to three times too narrow on overlapping windows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import sqrt
 from typing import NamedTuple

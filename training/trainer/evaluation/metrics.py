@@ -4,8 +4,6 @@
 `Evaluation`. Intervals take whole episodes as their unit, not windows (see `intervals` and `rates`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import NamedTuple
 

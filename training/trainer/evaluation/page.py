@@ -4,8 +4,6 @@
 report that came from another machine in a bundle.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -6,8 +6,6 @@ would make the rate vary as much as it varies between the episodes. With that nu
 drawn, and too often lie wholly below the truth.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from scipy import stats
 

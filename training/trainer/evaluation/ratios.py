@@ -4,8 +4,6 @@ Each class but `CatchMeasure` holds an (E, …) table of sums. An object called 
 values for each of its names (see `intervals.Measure`). NaN means that the divisor is 0 for these weights.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

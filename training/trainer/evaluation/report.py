@@ -3,8 +3,6 @@
 Neither holds a date, a duration, a path or the training machine's name, so equal runs give equal bytes.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

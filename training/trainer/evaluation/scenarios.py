@@ -1,7 +1,5 @@
 """Alarms by scenario: which ordinary work raises false alarms, and which behaviour is caught."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -3,8 +3,6 @@
 From these counts follow the test machines that the model has not seen, and the classes that were never trained.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

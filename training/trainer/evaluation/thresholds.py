@@ -1,7 +1,5 @@
 """The operating point: the score above which a window raises an alarm, and how far its promised rate can be trusted."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -5,8 +5,6 @@ Each rule is a condition on figures and their intervals, a level and a sentence.
 applies gives its sentence; the worst level counts. docs/evaluation.md shows the output of `table`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from enum import IntEnum
 from functools import partial
