@@ -70,7 +70,7 @@ def _bridged(rows: Floats32, known: Bools) -> Floats:
 def columns_of(features: Sequence[str], channel: str) -> Ints:
     """Return the column numbers of the features that are computed from this channel: its statistics and its
     correlations."""
-    return np.array([i for i, name in enumerate(features) if channel in channels_of(name)], dtype=np.int64)
+    return np.array([i for i, name in enumerate(features) if channel in channels_of(name)], np.int64)
 
 
 def channels_of(feature: str) -> tuple[str, ...]:
@@ -82,7 +82,7 @@ def channels_of(feature: str) -> tuple[str, ...]:
 def without(X: Floats32, names: Sequence[str], taken: Iterable[str]) -> Floats32:
     """Return a copy of the windows ``X`` (N, C, T), whose channels are ``names``, with the channels ``taken`` made
     absent."""
-    result = np.array(X, dtype=np.float32)
+    result = np.array(X, np.float32)
     result[:, [names.index(name) for name in taken]] = np.nan
     return result
 

@@ -95,7 +95,7 @@ def values_of(extracted: Extract, chosen: ChosenChannels) -> Floats32:
     the episode lacks or that its view defines otherwise."""
     meta = extracted.facts.meta
     places = {c.name: i for i, c in enumerate(meta.channels) if chosen.has(meta, c.name)}
-    values = np.full((len(extracted.values), len(chosen.channels)), np.nan, dtype=np.float32)
+    values = np.full((len(extracted.values), len(chosen.channels)), np.nan, np.float32)
     for number, channel in enumerate(chosen.channels):
         if channel.name in places:
             values[:, number] = extracted.values[:, places[channel.name]]
@@ -214,7 +214,7 @@ def places_of(episode: EpisodeFacts, sample_hz: float, options: BuildOptions) ->
     spans = _spans(episode, options)
     rows, of = placed_rows(episode.ground, spans, window, stride)
     names = sorted({name for _, _, name in spans if name is not None})
-    number = np.array([-1 if name is None else names.index(name) for _, _, name in spans], dtype=np.int64)
+    number = np.array([-1 if name is None else names.index(name) for _, _, name in spans], np.int64)
     return WindowPlaces(rows, number[of], names)
 
 

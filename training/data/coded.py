@@ -28,24 +28,24 @@ class Coded:
         """Return an array of names, or another ``Coded``, in encoded form; only names that occur in a row are kept."""
         if isinstance(names, Coded):
             return cls(names.present, _placed(names.codes))
-        found, codes = np.unique(np.asarray(names, dtype=np.str_), return_inverse=True)
+        found, codes = np.unique(np.asarray(names, np.str_), return_inverse=True)
         return cls(found, codes.astype(np.int32))
 
     @classmethod
     def of_series(cls, parts: Iterable[pl.Series]) -> Coded:
         """Return the strings of all parts, one after another, in encoded form. Raises TypeError for a null."""
         known: dict[str, int] = {}
-        codes = [np.empty(0, dtype=np.int32)]
+        codes = [np.empty(0, np.int32)]
         for part in parts:
             words = part.unique().sort()
-            place = np.array([known.setdefault(word, len(known)) for word in words.to_list()], dtype=np.int32)
+            place = np.array([known.setdefault(word, len(known)) for word in words.to_list()], np.int32)
             codes.append(place[part.cast(pl.Enum(words)).to_physical().to_numpy()])
-        return cls(np.array(list(known), dtype=np.str_), np.concatenate(codes)).renamed(list(known))
+        return cls(np.array(list(known), np.str_), np.concatenate(codes)).renamed(list(known))
 
     def renamed(self, names: Sequence[str]) -> Coded:
         """Return a copy in which each of ``names`` replaces the name at the same place in ``self.names``; names that
         become equal are merged."""
-        found, place = np.unique(np.array(names, dtype=np.str_), return_inverse=True)
+        found, place = np.unique(np.array(names, np.str_), return_inverse=True)
         return Coded(found, place.astype(np.int32)[self.codes])
 
     def __eq__(self, other: object) -> bool:
@@ -89,7 +89,7 @@ def distinct(names: Names) -> set[str]:
 
 def among(names: Names, wanted: Iterable[str]) -> Bools:
     """Return a mask of the rows of an array whose name is one of ``wanted``."""
-    known, marks = np.array(sorted(wanted), dtype=np.str_), np.empty(names.size, dtype=bool)
+    known, marks = np.array(sorted(wanted), np.str_), np.empty(names.size, bool)
     for here in spans(names, step=WIDE_ROWS):
         marks[here] = np.isin(names[here], known)
     return marks
@@ -111,7 +111,7 @@ def _placed(code: Indices) -> Codes:
     """Return the rows' numbers with the gaps between the numbers closed, in the same order."""
     count = int(code.max(initial=-1)) + 1
     if count > CODES_MAX:
-        return np.asarray(np.unique(code, return_inverse=True)[1], dtype=np.int32)
+        return np.asarray(np.unique(code, return_inverse=True)[1], np.int32)
     there = np.bincount(code, minlength=count) > 0
     place = np.cumsum(there, dtype=np.int32) - np.int32(1)
     return np.asarray(place[code])

@@ -490,11 +490,11 @@ def load_processed(summary: Path | None, tensors: Path, schema: Path | None, mod
     certain(whole.channel_names[:width] == reduced.channel_names, "realistic channels come first")
     reference = _no_windows(manifest.shape[1:])
     if (stored := tensor_files.open_reference(tensors, manifest)) is not None:
-        reference = WindowSet(X=stored[0], rows=stored[1].coded().laid(np.zeros(len(stored[1]), dtype=np.int64)))
+        reference = WindowSet(X=stored[0], rows=stored[1].coded().laid(np.zeros(len(stored[1]), np.int64)))
     coded = index.coded()
     kinship = find_kin(everything, whole.channel_names, coded)
     number = whole.label_map | {UNLABELLED: -1}
-    label = np.array([number[name] for name in coded.label.names.tolist()], dtype=np.int64)[coded.label.codes]
+    label = np.array([number[name] for name in coded.label.names.tolist()], np.int64)[coded.label.codes]
     rows = coded.laid(label, kinship.recording, index.texts("window_id"))
     if not index.is_unchanged:
         raise DataError(f"{tensors} was rewritten while it was read: try again once that is done.")
@@ -512,7 +512,7 @@ def load_processed(summary: Path | None, tensors: Path, schema: Path | None, mod
 
 def _no_windows(shape: tuple[int, ...]) -> WindowSet:
     """Return an empty set of windows of the shape (C, T)."""
-    return WindowSet(X=np.zeros((0, *shape), dtype=np.float32), rows=Rows.of(episode=[], host=[], label=[]))
+    return WindowSet(X=np.zeros((0, *shape), np.float32), rows=Rows.of(episode=[], host=[], label=[]))
 
 
 def on_channels(data: Dataset, like: FeatureSchema) -> Dataset:

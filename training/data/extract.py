@@ -31,7 +31,7 @@ from training.files import write_whole
 UNREADABLE = (OSError, DataError, ValueError, KeyError, EOFError, zipfile.BadZipFile, msgspec.MsgspecError)
 
 
-NOTHING: Floats32 = np.empty((0, 0), dtype=np.float32)
+NOTHING: Floats32 = np.empty((0, 0), np.float32)
 
 
 def digest_of(*modules: ModuleType) -> str:
@@ -67,7 +67,7 @@ class EpisodeFacts:
     @property
     def ground(self) -> Grid:
         """The episode's grid without values: its start, rate and holes, which determine the places of windows."""
-        holes = np.unpackbits(np.frombuffer(self.holes, dtype=np.uint8), count=self.rows).astype(bool)
+        holes = np.unpackbits(np.frombuffer(self.holes, np.uint8), count=self.rows).astype(bool)
         return Grid(self.start_s, self.sample_hz, NOTHING, holes)
 
 
@@ -148,7 +148,7 @@ def remembered(task: tuple[Path, float | None, Path]) -> EpisodeFacts:
         return known
     found = extract(path, sample_hz)
     buffer = io.BytesIO()
-    np.savez(buffer, facts=np.frombuffer(msgspec.json.encode(found.facts), dtype=np.uint8), values=found.values)
+    np.savez(buffer, facts=np.frombuffer(msgspec.json.encode(found.facts), np.uint8), values=found.values)
     write_whole(kept, buffer.getvalue(), durable=False)
     return found.facts
 

@@ -101,9 +101,9 @@ def extract_blocks(X: Floats32, channels: tuple[ChannelSpec, ...], sample_hz: fl
     inner = max(1, CACHED_VALUES // (width * samples))
     for start in range(0, count, step):
         block = X[start : start + step]
-        result = np.empty((len(block), width * len(STATISTICS) + len(pairs)), dtype=np.float32)
+        result = np.empty((len(block), width * len(STATISTICS) + len(pairs)), np.float32)
         for at in range(0, len(block), inner):
-            _summarise(np.asarray(block[at : at + inner], dtype=np.float64), pairs, sample_hz, result[at : at + inner])
+            _summarise(np.asarray(block[at : at + inner], np.float64), pairs, sample_hz, result[at : at + inner])
         release(X)
         yield result
 

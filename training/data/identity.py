@@ -74,7 +74,7 @@ def digest_of_recording(values: AnyArray, names: Sequence[str]) -> str:
     order = sorted(range(len(names)), key=lambda i: names[i])
     total = hashlib.sha256("\0".join(names[i] for i in order).encode())
     for start in range(0, len(values), HASHED_ROWS):
-        total.update(np.ascontiguousarray(values[start : start + HASHED_ROWS, order], dtype="<f8").data)
+        total.update(np.ascontiguousarray(values[start : start + HASHED_ROWS, order], "<f8").data)
     return total.hexdigest()
 
 
@@ -115,10 +115,10 @@ def _sample_digests(X: Floats32, names: Sequence[str]) -> Digests:
 def sample_digests(values: Floats32, names: Sequence[str]) -> Digests:
     """Return the digests of samples ``values`` (C, ...), each of all channels together; the result has the shape
     without C."""
-    total = np.zeros(values.shape[1:], dtype=np.uint64)
+    total = np.zeros(values.shape[1:], np.uint64)
     for channel, name in zip(values, names, strict=True):
-        salt = np.frombuffer(hashlib.sha256(name.encode()).digest()[:8], dtype="<u8")[0].astype(np.uint64)
-        plain = np.ascontiguousarray(channel, dtype="<f4") + np.float32(0)  # -0 is 0
+        salt = np.frombuffer(hashlib.sha256(name.encode()).digest()[:8], "<u8")[0].astype(np.uint64)
+        plain = np.ascontiguousarray(channel, "<f4") + np.float32(0)  # -0 is 0
         plain[np.isnan(plain)] = np.nan  # of which there are many in bits
         total += _mixed(plain.view("<u4").astype(np.uint64) + salt)
     return total
@@ -140,7 +140,7 @@ def _runs(rows: Digests, length: int) -> Digests:
     """Return the digests (n, T - length + 1) of every run of ``length`` samples, computed from the samples' digests
     (n, T)."""
     count = rows.shape[1] - length + 1
-    total = np.zeros((len(rows), count), dtype=np.uint64)
+    total = np.zeros((len(rows), count), np.uint64)
     for place in range(length):
         total *= np.uint64(0x9E3779B97F4A7C15)
         total += rows[:, place : place + count]
@@ -168,11 +168,11 @@ def marks_of(X: Floats32, names: Sequence[str], every: int, *, telling: bool) ->
         runs = _runs(samples[start : start + step], length)
         row, offset = np.nonzero(runs % np.uint64(every) == 0)
         if telling and row.size:
-            part = np.asarray(X[start : start + step], dtype=np.float32)
+            part = np.asarray(X[start : start + step], np.float32)
             places = offset[:, None] + np.arange(length)
             run = part[row[:, None], :, places].transpose(0, 2, 1)  # (n, C, length)
             said = chance.excluded(run, np.arange(row.size), 0, length)
-            keep = np.array([said[number] for number in range(row.size)], dtype=bool)
+            keep = np.array([said[number] for number in range(row.size)], bool)
             row, offset = row[keep], offset[keep]
         windows.append(row + start)
         digests.append(runs[row, offset])
@@ -194,7 +194,7 @@ def find_kin(X: Floats32, names: Sequence[str], rows: Rows | CodedRows, digests:
     """
     rows = rows.coded
     ids, of = rows.episode.names, rows.episode.codes
-    host = np.empty(ids.size, dtype=np.int32)
+    host = np.empty(ids.size, np.int32)
     host[of] = rows.host.codes  # of an episode each window has the same
     hosts = rows.host.names[host]
     digests = _sample_digests(X, names) if digests is None else digests
@@ -212,7 +212,7 @@ def find_kin(X: Floats32, names: Sequence[str], rows: Rows | CodedRows, digests:
     timed, overlapping, unclear = _overlaps_in_time(of, hosts, rows.t_start, rows.t_end)
     for a, b in timed:
         _join(tree, a, b)
-    root = np.array([_root(tree, number) for number in range(len(ids))], dtype=np.int64)
+    root = np.array([_root(tree, number) for number in range(len(ids))], np.int64)
     return Kinship(
         of=rows.episode.renamed(ids[root].tolist()),
         equal=tuple(Pair(str(ids[a]), str(ids[b]), n) for (a, b), n in sorted(equal.items())),
@@ -263,16 +263,16 @@ def _shared_samples(
     known, group = begins[new], np.cumsum(new, dtype=np.int32) - np.int32(1)
     holder = order[new]  # the first window, by recording, that begins so
     links: set[tuple[int, int]] = set()
-    shares = np.zeros(len(X), dtype=bool)
+    shares = np.zeros(len(X), bool)
     telling: dict[int, bool] = {}
 
     def take(rows: Indices, groups: Indices) -> None:
         other = of[rows] != of[holder[groups]]
         rows, groups = rows[other], groups[other]
         new = [g for g in np.unique(groups).tolist() if g not in telling]
-        said = chance.excluded(X, holder[np.array(new, dtype=np.int64)], 0, length)
+        said = chance.excluded(X, holder[np.array(new, np.int64)], 0, length)
         telling.update({g: said[int(holder[g])] for g in new})
-        keep = np.array([telling[g] for g in groups.tolist()], dtype=bool)
+        keep = np.array([telling[g] for g in groups.tolist()], bool)
         rows, mates = rows[keep], holder[groups[keep]]
         shares[rows] = shares[mates] = True
         pairs = np.unique(np.stack([of[mates], of[rows]], axis=1), axis=0)
@@ -280,7 +280,7 @@ def _shared_samples(
 
     take(order, group)
     mask = np.uint64((1 << max(16, (8 * known.size).bit_length())) - 1)
-    maybe = np.zeros(int(mask) + 1, dtype=bool)
+    maybe = np.zeros(int(mask) + 1, bool)
     maybe[known & mask] = True
     step = max(1, BLOCK_VALUES // X.shape[2])
     for start in range(0, len(X), step):
@@ -322,7 +322,7 @@ class _ChanceEquality:
 
     def _count(self) -> list[tuple[_Frequencies, _Frequencies]]:
         places = np.linspace(0, len(self._X) - 1, SAMPLED_WINDOWS).astype(np.int64)
-        part = np.asarray(picked(self._X, np.unique(places)), dtype=np.float32)
+        part = np.asarray(picked(self._X, np.unique(places)), np.float32)
         part = _constant_where_absent(part)
         return [
             (_Frequencies.of(part[:, channel]), _Frequencies.of(np.diff(part[:, channel], axis=1)))
@@ -333,7 +333,7 @@ class _ChanceEquality:
 def _constant_where_absent(values: AnyArray) -> Floats32:
     """Return the values with absent ones replaced by 0, because an absent value says nothing about which window it
     is from."""
-    return np.nan_to_num(np.asarray(values, dtype=np.float32), nan=0.0, posinf=np.inf, neginf=-np.inf)
+    return np.nan_to_num(np.asarray(values, np.float32), nan=0.0, posinf=np.inf, neginf=-np.inf)
 
 
 class _Frequencies(NamedTuple):
@@ -355,7 +355,7 @@ class _Frequencies(NamedTuple):
         A value repeated within a row adds nothing, because a stuck sensor repeats its value.
         """
         ordered = np.sort(values, axis=1)
-        new = np.ones(ordered.shape, dtype=bool)
+        new = np.ones(ordered.shape, bool)
         new[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
         place = np.minimum(np.searchsorted(self.values, ordered), self.values.size - 1)
         each = np.where(self.values[place] == ordered, self.bits_of[place], self.bits_unseen)

@@ -81,7 +81,7 @@ def scale_of(unit: str) -> float:
 def compress(values: Floats32, channels: Sequence[ChannelSpec]) -> Floats32:
     """Return a copy of the values (..., C) with sign(v) log(1 + |v| / scale) applied to the channels whose transform is
     ``symlog``."""
-    result = np.array(values, dtype=np.float32)
+    result = np.array(values, np.float32)
     for i, channel in enumerate(channels):
         if channel.transform == "symlog":
             column = result[..., i] / np.float32(channel.scale)
@@ -157,5 +157,5 @@ def apply(values: Floats32, host: str, references: NormalReferences) -> Floats32
     if reference is not None and references.fleet is not None:
         levels = zip(reference.resting, references.fleet.resting, strict=True)
         resting = [own if own is not None else usual or 0.0 for own, usual in levels]
-        values = values - np.asarray(resting, dtype=np.float32)
+        values = values - np.asarray(resting, np.float32)
     return np.clip(values, -CLIP, CLIP).astype(np.float32)

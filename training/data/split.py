@@ -136,7 +136,7 @@ def make_split(
     in_test = _choose_test(episodes, chosen, names, tested, rng)
     out = ~np.isin(episodes.host, (*names, *tested)) if tested else np.zeros_like(in_test)
     side_of_episode = _carve(episodes, in_test, out, CAL_FRACTION if calibrated else 0.0, rng)
-    keep, notes = np.ones(len(rows), dtype=bool), []
+    keep, notes = np.ones(len(rows), bool), []
     if chosen is Recipe.TIME:
         keep = _without_overlap(episodes, in_test, rows)
         if not keep.all():
@@ -192,7 +192,7 @@ def _gather(rows: Rows) -> _Episodes:
         raise SplitError(f"episode '{ids[of_window[row]]}' has windows of more than one host")
     start = np.full(ids.size, np.inf)
     np.minimum.at(start, of_window, np.where(np.isnan(rows.t_start), -np.inf, rows.t_start))
-    has_class = np.zeros((ids.size, int(y.max()) + 1), dtype=bool)
+    has_class = np.zeros((ids.size, int(y.max()) + 1), bool)
     has_class[of_window, y] = True
     return _Episodes(ids, of_window.astype(np.int64), hosts[first], start, has_class)
 
@@ -217,7 +217,7 @@ def _choose_test(
     if recipe is Recipe.TIME:
         return _test_by_time(episodes)
     parts = stratify(episodes.has_class, episodes.host, (1 - TEST_FRACTION, TEST_FRACTION), rng)
-    return np.asarray(parts == 1, dtype=np.bool_)
+    return np.asarray(parts == 1, np.bool_)
 
 
 def _test_by_host(
@@ -237,7 +237,7 @@ def _test_by_host(
             f"train_hosts and test_hosts both name {', '.join(both)}: a host trains or is tested, not both"
         )
     if test_hosts:
-        return np.asarray(np.isin(episodes.host, test_hosts), dtype=np.bool_)
+        return np.asarray(np.isin(episodes.host, test_hosts), np.bool_)
     in_test: Bools = ~np.isin(episodes.host, train_hosts)
     if not in_test.any():
         raise SplitError(f"train_hosts names every host, so that none is left to test on: {there}")
@@ -253,7 +253,7 @@ def _test_by_time(episodes: _Episodes) -> Bools:
             "the same one: use the recipe 'sample' or 'host'"
         )
     order = np.lexsort((episodes.ids, episodes.start))
-    in_test = np.zeros(episodes.ids.size, dtype=bool)
+    in_test = np.zeros(episodes.ids.size, bool)
     in_test[order[-max(1, round(TEST_FRACTION * order.size)) :]] = True
     # Episodes that start at the same moment belong together: their names decide nothing.
     in_test |= episodes.start >= episodes.start[in_test].min()
@@ -263,7 +263,7 @@ def _test_by_time(episodes: _Episodes) -> Bools:
 def _without_overlap(episodes: _Episodes, in_test: Bools, rows: Rows) -> Bools:
     """Return a mask of the windows to keep. Left out are windows outside of the test that end after the first test
     window of their host begins."""
-    keep = np.ones(len(rows), dtype=bool)
+    keep = np.ones(len(rows), bool)
     window_in_test = in_test[episodes.of_window]
     window_host = episodes.host[episodes.of_window]
     for name in np.unique(episodes.host[in_test]):
@@ -304,7 +304,7 @@ def stratify(has_class: Bools, host: Names, shares: tuple[float, ...], rng: np.r
     rarest = np.where(has_class, has_class.sum(axis=0).astype(np.float64), np.inf).argmin(axis=1)
     _, of_host = np.unique(host, return_inverse=True)
     line = np.lexsort((rng.permutation(host.size), of_host, rarest))
-    part = np.zeros(host.size, dtype=np.int64)
+    part = np.zeros(host.size, np.int64)
     goal = np.asarray(shares)
     owed = goal * rng.random()  # a random phase, so that no part always comes first
     for row in line:

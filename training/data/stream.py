@@ -35,7 +35,7 @@ class WindowStream:
         self._values: list[Floats] = []  # of counters their growth since the first sample
         self._counted = np.full(is_counter.size, np.nan)
         self._growth = np.zeros(is_counter.size)
-        self._measured = np.zeros(is_counter.size, dtype=bool)
+        self._measured = np.zeros(is_counter.size, bool)
         self._begin: float | None = None
         self._row = 0
         self.skipped = 0  # windows that a hole touched

@@ -54,7 +54,7 @@ class WindowIndex:
         self._rows = rows.coded
         of = self._rows.episode.codes
         order, counts = np.argsort(of, kind="stable"), np.bincount(of)
-        self._number = np.empty(of.size, dtype=np.int32)
+        self._number = np.empty(of.size, np.int32)
         self._number[order] = np.arange(of.size) - np.repeat(np.cumsum(counts) - counts, counts)
 
     def __len__(self) -> int:
@@ -130,7 +130,7 @@ def place_tensors(folder: Path, X: Floats32, order: list[int], *, name: str = TE
     with (folder / name).open("wb") as file:
         _header(file, (X.shape[0], len(order), X.shape[2]))
         for _, part in blocks(X):
-            file.write(np.ascontiguousarray(part[:, order], dtype="<f4").data)
+            file.write(np.ascontiguousarray(part[:, order], "<f4").data)
     return map_tensors(folder / name)
 
 
@@ -278,7 +278,7 @@ class StoredIndex:
         """Return a column of strings as an array, in memory or in a file; meant for ids, each of which occurs once."""
         width = max((cast("int", part.str.len_chars().max()) for part in self.parts(name) if len(part)), default=1)
         dtype = np.dtype((np.str_, max(1, width)))
-        return ROOM.joined((np.array(part.to_list(), dtype=dtype) for part in self.parts(name)), len(self), dtype)
+        return ROOM.joined((np.array(part.to_list(), dtype) for part in self.parts(name)), len(self), dtype)
 
     def digest(self) -> str | None:
         """Return the SHA-256 of the values; None if a column is missing or of another type, or a value is null."""

@@ -97,7 +97,7 @@ def judge(episode: Episode, name: str) -> EpisodeFindings:
         found,
         reasons=tuple(reasons),
         content=digest_of_recording(episode.values, names),
-        sketch=np.array(sketch_of_recording(episode.values, names), dtype="<u8").tobytes(),
+        sketch=np.array(sketch_of_recording(episode.values, names), "<u8").tobytes(),
         labelling=_labelling(episode),
         gaps=int((steps > gap_limit_s(episode.meta.sample_hz)).sum()),
         longest_gap_s=float(steps.max()),

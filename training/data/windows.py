@@ -63,7 +63,7 @@ def on_edges(edges: Floats, t: Floats, values: Floats, is_counter: Bools) -> Flo
 
     ``values`` (S, C) are samples at the times ``t``; a channel without any value is NaN.
     """
-    result = np.full((len(edges) - 1, values.shape[1]), np.nan, dtype=np.float32)
+    result = np.full((len(edges) - 1, values.shape[1]), np.nan, np.float32)
     for channel in np.flatnonzero(np.isfinite(values).any(axis=0)).tolist() if len(result) else ():
         present = np.isfinite(values[:, channel])
         column, at = values[present, channel], t[present]
@@ -78,14 +78,14 @@ def _holes(edges: Floats, t: Floats, limit_s: float) -> Bools:
     """Return a mask of the grid rows that overlap a time longer than ``limit_s`` without a complete sample; ``t`` has
     the times of these samples."""
     if not len(t):
-        return np.ones(len(edges) - 1, dtype=bool)
+        return np.ones(len(edges) - 1, bool)
     return holes_between(edges, np.concatenate([[min(edges[0], t[0])], t, [max(edges[-1], t[-1])]]), limit_s)
 
 
 def holes_between(edges: Floats, bounds: Floats, limit_s: float) -> Bools:
     """Return a mask of the grid rows that overlap a time longer than ``limit_s`` between two neighbours among the
     ascending ``bounds``."""
-    holes = np.zeros(len(edges) - 1, dtype=bool)
+    holes = np.zeros(len(edges) - 1, bool)
     for i in np.flatnonzero(np.diff(bounds) > limit_s):
         holes |= (edges[1:] > bounds[i]) & (edges[:-1] < bounds[i + 1])
     return holes
@@ -119,8 +119,8 @@ def placed_rows(grid: Grid, spans: Sequence[ClassSpan], window: int, stride: int
     blocked = np.concatenate([[0], np.cumsum(grid.holes)])
     rows = np.arange(0, len(grid.holes) - window + 1, stride)
     rows = rows[blocked[rows + window] == blocked[rows]]
-    begin, end = (np.array([span[place] for span in spans], dtype=np.float64) for place in (0, 1))
-    known = np.array([span[2] is not None for span in spans], dtype=bool)
+    begin, end = (np.array([span[place] for span in spans], np.float64) for place in (0, 1))
+    known = np.array([span[2] is not None for span in spans], bool)
     start = grid.start_s + rows * step
     # Spans follow each other: the first that ends late enough is the only one that may have begun early enough.
     of = np.searchsorted(end + slack, start + window * step)

@@ -80,7 +80,7 @@ def read_added(model: OpenedModel, place: Path) -> Added:
             "python -m training.data.record --baseline"
         )
     times = np.arange(host.size, dtype=np.float64)
-    rows = Rows.of(episode=host, host=host, t_start=times, t_end=times, label=np.zeros(host.size, dtype=np.int64))
+    rows = Rows.of(episode=host, host=host, t_start=times, t_end=times, label=np.zeros(host.size, np.int64))
     windows = WindowSet(X=X, rows=rows)
     inputs = from_dataset(unwritten(windows, schema, windows), takes=model.family.takes)
     return Added(
@@ -94,14 +94,14 @@ def read_added(model: OpenedModel, place: Path) -> Added:
 
 def _recorded(place: Path, schema: FeatureSchema) -> Any:
     """Return the windows (M, C, T) and hosts (M,) of the reference recordings at ``place``."""
-    X, host = [np.zeros((0, len(schema.channels), schema.window_samples), dtype=np.float32)], []
+    X, host = [np.zeros((0, len(schema.channels), schema.window_samples), np.float32)], []
     references = [one.facts.meta for one in recorded(place, schema.sample_hz)]
     for name, view in sorted({(meta.host, meta.view) for meta in references}):
         own = own_references([str(place)], name, view, schema).windows
         if own is not None:
             X.append(own.X)
             host += own.rows.host.tolist()
-    return np.concatenate(X), np.array(host, dtype=np.str_)
+    return np.concatenate(X), np.array(host, np.str_)
 
 
 def hosts_of(model: OpenedModel, added: Added, levels: HostLevels | None = None) -> HostThresholds:

@@ -43,7 +43,7 @@ def channels_of_training(inputs: Inputs, split: Split) -> dict[str, list[str]]:
 def to_take_away(inputs: Inputs, test: Ints) -> list[str]:
     """Return the channels that some machines may lack, and that at least one test window has."""
     optional = OPTIONAL | set(inputs.schema.optional)
-    has = np.zeros(len(inputs.channel_names), dtype=bool)
+    has = np.zeros(len(inputs.channel_names), bool)
     for here in spans(test, step=WIDE_ROWS):
         has |= ~_gone(inputs, test[here]).all(axis=0)
     there = [inputs.channel_names[place] for place in np.flatnonzero(has).tolist()]

@@ -169,7 +169,7 @@ def _unseen_by_content(models: Sequence[Judged]) -> JudgedOn:
     Return also how many windows were left out, and the names of models of which that is unknown. Raises ``BadData``.
     """
     recording = models[0].inputs.rows.recording
-    used, unknown = np.zeros(recording.size, dtype=bool), []
+    used, unknown = np.zeros(recording.size, bool), []
     for one in models:
         side = sides(one)
         if side is None:
@@ -316,7 +316,7 @@ def standings(values: Sequence[float], samples: Floats, support: int) -> Standin
     corrected for their number by Holm's steps.
     """
     known = samples[np.isfinite(samples).all(axis=1)]
-    whole = np.asarray(values, dtype=np.float64)
+    whole = np.asarray(values, np.float64)
     first = int(whole.argmax())
     p = np.ones(whole.size)
     if not len(known) or support < 2:

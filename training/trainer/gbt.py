@@ -78,7 +78,7 @@ class BoosterPart(NamedTuple):
     def contributions(self, values: Floats32, threads: int) -> Floats:
         """Return (n, K, F + 1): what each feature adds to each logit, and last the constant part; exact for trees."""
         matrix = _matrix(values, self.linear, threads)
-        raw = np.asarray(self.booster.predict(matrix, pred_contribs=True), dtype=np.float64)
+        raw = np.asarray(self.booster.predict(matrix, pred_contribs=True), np.float64)
         found = raw if raw.ndim == 3 else np.stack((np.zeros_like(raw), raw), axis=1)
         if self.linear is not None:  # so far its margin is there without any feature
             line = self.linear.contributions(values)
@@ -214,7 +214,7 @@ def load(_model: str, facts: Json, sidecar: bytes, classes: int, hyper: Mapping[
     boosters = (checked(one, **sizes) for one in (first, second))
     each = zip(boosters, (None, line), facts["temperatures"], facts["weights"], strict=True)
     parts = tuple(BoosterPart(*one) for one in each)
-    return Gbt(parts, classes, 1, [], np.array(facts.get("lacked", []), dtype=np.int64))
+    return Gbt(parts, classes, 1, [], np.array(facts.get("lacked", []), np.int64))
 
 
 class Binned(NamedTuple):

@@ -151,7 +151,7 @@ def from_dataset(
     features = data.features
     if features is None:
         features = extract(data.tensors, data.schema.channels, data.schema.sample_hz)
-    reference = np.zeros((0, features.shape[1]), dtype=np.float32)
+    reference = np.zeros((0, features.shape[1]), np.float32)
     if len(data.reference.X):
         reference = extract(data.reference.X, data.schema.channels, data.schema.sample_hz)
     by_features = takes is Takes.FEATURES
@@ -177,7 +177,7 @@ def from_dataset(
         reference_marks=data.reference.rows.marks,
         kinship=data.kinship,
         behaviour=behaviours_of(data.rows, classes, scenarios),
-        scenario=np.array([scenarios.get(name, "") for name in data.rows.episode.tolist()], dtype=np.str_),
+        scenario=np.array([scenarios.get(name, "") for name in data.rows.episode.tolist()], np.str_),
     )
 
 

@@ -40,7 +40,7 @@ class Linear:
     def margins(self, X: Floats32, rows: Ints | None = None) -> Floats32:
         """Return the margins, for the windows at ``rows`` or for all: (n,) log odds for two classes, else (n, K)."""
         count = len(X) if rows is None else rows.size
-        found = np.empty((count, self.bias.size), dtype=np.float32)
+        found = np.empty((count, self.bias.size), np.float32)
         for start in range(0, count, BLOCK):  # in double precision, but never all of it
             here = slice(start, start + BLOCK)
             part = X[here if rows is None else rows[here]].astype(np.float64)

@@ -53,7 +53,7 @@ def ranges_of(inputs: Inputs, rows: Ints) -> dict[str, Range]:
 def outside(inputs: Inputs, document: Json) -> Bools:
     """Return (N, C) True where a window leaves a checkpoint's range in a channel."""
     ranges, channels = msgspec.convert(document["ranges"], dict[str, Range]), inputs.channel_names
-    odd = np.zeros((len(inputs.features), len(channels)), dtype=bool)
+    odd = np.zeros((len(inputs.features), len(channels)), bool)
     for here in spans(inputs.features, step=WIDE_ROWS):
         low, high, rough = _statistics(inputs, here)
         for number, channel in enumerate(channels):

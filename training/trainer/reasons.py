@@ -61,7 +61,7 @@ def shares(carried: Floats, lacks: Bools | None = None) -> Floats:
 
 def together(each: ArrayLike) -> Floats:
     """Combine the shares (n, C) of several windows into one row (C,)."""
-    return shares(np.asarray(each, dtype=np.float64).sum(axis=0, keepdims=True))[0]
+    return shares(np.asarray(each, np.float64).sum(axis=0, keepdims=True))[0]
 
 
 def named(channels: Sequence[str], share: Floats, most: int = SHOWN) -> list[tuple[str, float]]:
@@ -102,7 +102,7 @@ class Usual:
 def _median(values: Floats32) -> Floats32:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # what a reference lacks has no median
-        return np.asarray(np.nanmedian(values, axis=0), dtype=np.float32)
+        return np.asarray(np.nanmedian(values, axis=0), np.float32)
 
 
 def _or(first: Floats32, second: Floats32) -> Floats32:
@@ -113,7 +113,7 @@ def asked_of(fitted: Fitted, windows: Inputs, rows: Ints) -> WindowsToExplain:
     """Return the windows to explain, in the form that a family takes."""
 
     def usual() -> Floats32:
-        found = np.empty((rows.size, *windows.X.shape[1:]), dtype=np.float32)
+        found = np.empty((rows.size, *windows.X.shape[1:]), np.float32)
         for host, where in _by_host(windows, rows):
             own = Usual.of(fitted, windows, host)
             found[where] = own.features if windows.X.ndim == 2 else own.channels[:, None]
@@ -145,8 +145,8 @@ def stretches_of(samples: int, sample_hz: float) -> list[tuple[int, int]]:
 def carried_by_stretch(fitted: Fitted, windows: Inputs, asked: WindowsToExplain, rows: Ints) -> Floats:
     """Return (n, S): how far the score falls when all channels get their usual values in one stretch of the window."""
     schema = windows.schema
-    tensors = np.array(windows.tensors[rows], dtype=np.float32)
-    usual = np.empty(tensors.shape[:2], dtype=np.float32)
+    tensors = np.array(windows.tensors[rows], np.float32)
+    usual = np.empty(tensors.shape[:2], np.float32)
     for host, where in _by_host(windows, rows):
         usual[where] = Usual.of(fitted, windows, host).channels
     usual = np.where(np.isnan(tensors[:, :, 0]), np.nan, usual)

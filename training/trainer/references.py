@@ -44,7 +44,7 @@ def part(inputs: Inputs, split: Split, *, also: Collection[str] = ()) -> Parted:
             places = np.flatnonzero(host == name)
             if places.size - places.size // 2 >= FEWEST:
                 trains += places[: places.size // 2].tolist()
-    train = np.array(sorted(trains), dtype=np.int64)
+    train = np.array(sorted(trains), np.int64)
     return Parted(train, np.setdiff1d(np.arange(host.size), train))
 
 
@@ -156,7 +156,7 @@ class _Stacked:
         behind = places >= first.shape[0]
         if not behind.any():
             return first[(places, *rest)]
-        found = np.empty((places.size, *second[(slice(0, 0), *rest)].shape[1:]), dtype=np.float32)
+        found = np.empty((places.size, *second[(slice(0, 0), *rest)].shape[1:]), np.float32)
         found[~behind] = first[(places[~behind], *rest)]
         found[behind] = second[(places[behind] - first.shape[0], *rest)]
         return found

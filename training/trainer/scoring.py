@@ -127,7 +127,7 @@ def follow(judged: Judged, state: Path | None = None, confirm: Sequence[str] = (
     runs = runs_of(rows, stride_of(rows, nominal_s=nominal_s))
     margin = (judged.scored.score - thresholds)[runs.order]
 
-    new = np.zeros(len(rows), dtype=bool)
+    new = np.zeros(len(rows), bool)
 
     def windows() -> Iterator[tuple[str, str, Window]]:
         """Yield (stream, host, window) in time order; mark in ``new`` each window that its stream does not know yet."""

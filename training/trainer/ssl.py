@@ -87,7 +87,7 @@ class Anomaly:
     judgement: Json
     device: torch.device
     history: History
-    chosen_by: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # rows that chose the views
+    chosen_by: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # rows that chose the views
 
     @property
     def course(self) -> str:

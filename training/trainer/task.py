@@ -127,7 +127,7 @@ class Task(Joined):
 
     def lacking(self, rows: Ints) -> Ints:
         """Count the windows among ``rows`` that lack each channel (C,), or each feature (F,)."""
-        count = np.zeros(self.X.shape[1], dtype=np.int64)
+        count = np.zeros(self.X.shape[1], np.int64)
         for here in spans(rows, step=WIDE_ROWS):
             count += np.isnan(self.X[rows[here], :, 0] if self.X.ndim == 3 else self.X[rows[here]]).sum(axis=0)
         return count

@@ -59,8 +59,8 @@ def _unpacked(kept: dict[Side, bytes] | None, what: str, side: Side) -> Digests:
     data = (kept or {}).get(side, b"")
     if len(data) % BYTES:
         raise ValueError(f"seen.{what}.{side} holds no digests of {BYTES} bytes")
-    whole = np.zeros((len(data) // BYTES, 8), dtype=np.uint8)
-    whole[:, 8 - BYTES :] = np.frombuffer(data, dtype=np.uint8).reshape(-1, BYTES)
+    whole = np.zeros((len(data) // BYTES, 8), np.uint8)
+    whole[:, 8 - BYTES :] = np.frombuffer(data, np.uint8).reshape(-1, BYTES)
     found: Digests = whole.view(">u8")[:, 0].astype(np.uint64)
     return found
 
@@ -126,7 +126,7 @@ def sides_by_content(document: Json, inputs: Inputs) -> Names | None:
     seen = msgspec.convert(document["seen"], SeenWindows)
     if seen.sides is None:
         return None
-    side = np.full(inputs.window_digests.size, NEW, dtype="U5")
+    side = np.full(inputs.window_digests.size, NEW, "U5")
     short = _short(inputs.window_digests)
     for name in reversed(Side):
         side[np.isin(short, seen.digests(name))] = name.value
@@ -150,7 +150,7 @@ def same_data(document: Json, inputs: Inputs) -> bool:
 
 def sides_of_split(split: Split, windows: int) -> Names:
     """Return (N,) the side of each window of the data set that ``split`` divides; ``new`` for windows on no side."""
-    side = np.full(windows, NEW, dtype="U5")
+    side = np.full(windows, NEW, "U5")
     for name in Side:
         side[split.side(name)] = name.value
     return side

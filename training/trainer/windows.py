@@ -76,7 +76,7 @@ class Streamed(Windows):
         return 4 * int(np.prod(self.X.shape[1:]))
 
     def take(self, rows: Tensor) -> Tensor:
-        chosen = np.ascontiguousarray(self.X[self.rows[rows.numpy()]], dtype=np.float32)
+        chosen = np.ascontiguousarray(self.X[self.rows[rows.numpy()]], np.float32)
         home = next(self.normalise.buffers()).device
         with torch.no_grad():
             normal: Tensor = self.normalise(moved(torch.from_numpy(chosen), home))

@@ -42,7 +42,7 @@ def one_sided(windows: WindowsInQuestion) -> list[str]:
     found: dict[str, str] = {}
     X, label, host = windows.X, windows.rows.label, windows.rows.host
     asked = [(number, name) for number, name in enumerate(windows.channels) if name not in windows.exempt]
-    every = np.ones(len(label), dtype=np.bool_)
+    every = np.ones(len(label), np.bool_)
     several = range(min(HOSTS_MAX, host.names.size) if host.names.size > 1 else 0)
     for here in (every, *(host.codes == number for number in several)):
         for rows, away, classes, others in _sides(label, here, windows.benign):

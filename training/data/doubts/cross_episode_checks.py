@@ -79,20 +79,20 @@ def _without_copies(verdicts: Sequence[EpisodeFindings]) -> list[EpisodeFindings
 
 
 def _sketch(verdict: EpisodeFindings) -> Digests:
-    return np.frombuffer(verdict.sketch, dtype="<u8")
+    return np.frombuffer(verdict.sketch, "<u8")
 
 
 def _among(sketch: Digests, entries: Digests) -> Bools:
     """Return a mask of the entries of ``sketch`` that occur in the sorted array ``entries``."""
     place = np.minimum(np.searchsorted(entries, sketch), max(0, entries.size - 1))
-    return entries[place] == sketch if entries.size else np.zeros(sketch.size, dtype=bool)
+    return entries[place] == sketch if entries.size else np.zeros(sketch.size, bool)
 
 
 def _in_several(sketches: Sequence[Digests]) -> Digests:
     """Return the entries, sorted, that occur more than once in all sketches together; only these can show that two
     recordings share samples."""
     parts = np.uint64(1 + sum(sketch.size for sketch in sketches) // SORTED)
-    found = [np.empty(0, dtype=np.uint64)]
+    found = [np.empty(0, np.uint64)]
     for part in range(int(parts) if sketches else 0):
         entries = np.concatenate([sketch[sketch % parts == part] for sketch in sketches])
         entries, counts = np.unique(entries, return_counts=True)

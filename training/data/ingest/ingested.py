@@ -157,7 +157,7 @@ def own_episodes(X: AnyArray, channels: Sequence[str]) -> Names:
     """
     counts: Counter[int] = Counter()
     names = []
-    for digest in window_digests(np.asarray(X, dtype=np.float32), channels).tolist():
+    for digest in window_digests(np.asarray(X, np.float32), channels).tolist():
         names.append(f"window-{digest:016x}" + (f"-{counts[digest]}" if counts[digest] else ""))
         counts[digest] += 1
     return np.array(names)
@@ -302,8 +302,8 @@ def without_missing(windows: Ingested, *, most: float, drop: bool, room: Working
     if X.ndim != 3 or 0 in X.shape:
         return windows  # which is refused, in its own words, when it is described
     samples = X.shape[2]
-    gone = np.empty(X.shape[:2], dtype=np.min_scalar_type(samples))  # of each channel's samples
-    infinite = np.zeros(len(X), dtype=np.bool_)
+    gone = np.empty(X.shape[:2], np.min_scalar_type(samples))  # of each channel's samples
+    infinite = np.zeros(len(X), np.bool_)
     for start, part in blocks(X, room.part_bytes):
         gone[start : start + len(part)] = np.isnan(part).sum(axis=2)
         infinite[start : start + len(part)] = np.isinf(part).any(axis=(1, 2))
@@ -378,7 +378,7 @@ def _known_enough(gone: AnyArray, samples: int, host: Coded, most: float) -> Boo
     of_host = host.codes
     least = np.full((of_host.max() + 1, gone.shape[1]), samples)
     np.minimum.at(least, of_host, gone)
-    keep = np.empty(len(gone), dtype=np.bool_)
+    keep = np.empty(len(gone), np.bool_)
     for start, part in blocks(gone, PART_BYTES // 8):  # as shares they take eight times as much
         here = slice(start, start + len(part))
         has, share = least[of_host[here]] < samples, part / samples

@@ -82,7 +82,7 @@ def read_npz(
     labels = ingested.name_labels(y, said) if "y" in found else ingested.Labels(y, (UNLABELLED,), ingested.NOT_LABELLED)
     if columns["reference"] is not None:
         number = {name: place for place, name in enumerate(labels.names)}
-        of_window = np.array([number[name] for name in labels.of_window.tolist()], dtype=np.int32)
+        of_window = np.array([number[name] for name in labels.of_window.tolist()], np.int32)
         mark = booleans(columns["reference"], marks_refused("array 'reference'", "rename it if it is none"))
         of_window, kinds = marked(of_window, labels.names, labels.benign.names, mark)
         labels = ingested.Labels(np.array(kinds)[of_window], kinds, labels.benign)
@@ -98,7 +98,7 @@ def read_npz(
     episode = ingested.own_episodes(_as_float32(X), names)
     if columns["episode"] is not None:
         episode = ingested.unite(host, tidy(columns["episode"].astype(str), "episode"))
-    hidden = np.zeros(n_channels, dtype=bool)
+    hidden = np.zeros(n_channels, bool)
     if columns["oracle"] is not None:
         hidden = booleans(
             columns["oracle"],
@@ -200,7 +200,7 @@ def _check_equal_times(X: AnyArray, t: Floats, episode: Names) -> None:
 def _as_float32(X: AnyArray) -> Floats32:
     """Return the windows as 32-bit floats; numbers too large for that become infinite, which another check refuses."""
     with np.errstate(over="ignore"):
-        return np.ascontiguousarray(X, dtype=np.float32)
+        return np.ascontiguousarray(X, np.float32)
 
 
 def _step(t: Floats, episode: Names, host: Names, samples: int, hz: float | None, role: str) -> float | None:

@@ -301,7 +301,7 @@ def _classes(table: Stored, said: SaidClasses) -> tuple[Codes, TableClasses]:
     there = np.bincount(codes, minlength=values.size) > 0
     found = name_labels(values[there], said)
     number = {name: place for place, name in enumerate(found.names)}
-    of_value = np.zeros(values.size, dtype=np.int32)
+    of_value = np.zeros(values.size, np.int32)
     of_value[there] = [number[name] for name in found.of_window.tolist()]
     return of_value[codes], TableClasses(found.names, found.benign)
 
@@ -333,7 +333,7 @@ def only_labelled(table: Stored, unlabelled: Sequence[str]) -> tuple[Stored, lis
         return table, []
     values, codes = _labels(table)
     there = np.bincount(codes, minlength=values.size) > 0
-    is_class = np.zeros(values.size, dtype=np.bool_)
+    is_class = np.zeros(values.size, np.bool_)
     words = np.char.lower(values.astype(str)) if values.dtype.kind == "b" else values
     is_class[there] = labelled(words[there], unlabelled)
     keep = is_class[codes]

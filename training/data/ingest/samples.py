@@ -386,7 +386,7 @@ def _cut_windows(rows: SampleRows, cut: WindowCut, totals: Bools) -> tuple[Sampl
     episode: list[str] = []
     empty = []
     counts: dict[str, ingested.Counts] = {}
-    short, stretched = np.zeros((2, len(rows.labels.names)), dtype=np.int64)
+    short, stretched = np.zeros((2, len(rows.labels.names)), np.int64)
     for name, (low, high) in episodes.items():
         t, label = rows.clock[low:high], rows.label[low:high]
         unknown = _unknown(rows.values, low, high) / (t.size * rows.values.shape[1])
@@ -533,4 +533,4 @@ def stretch_edges(t: Floats, label: AnyArray, hz: float) -> Ints:
 
 def starts_between(edges: Ints, samples: int, stride: int) -> Ints:
     begins = [np.arange(low, high - samples + 1, stride) for low, high in pairwise(edges.tolist())]
-    return np.concatenate([np.empty(0, dtype=np.int64), *begins])
+    return np.concatenate([np.empty(0, np.int64), *begins])

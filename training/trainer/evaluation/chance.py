@@ -82,7 +82,7 @@ def _courses(y: Ints, first: Ints, length: Ints) -> _Courses:
     length."""
     known: dict[bytes, int] = {}
     labels: list[Ints] = []
-    of_episode = np.empty(first.size, dtype=np.int64)
+    of_episode = np.empty(first.size, np.int64)
     for number, (start, size) in enumerate(zip(first.tolist(), length.tolist(), strict=True)):
         course = y[start : start + size]
         course = course[:1] if (course == course[0]).all() else course

@@ -223,9 +223,7 @@ def figures(rule: JoinRule, line: Timeline, *, curve: bool = True) -> JsonDict:
     """
     one = outcome(rule, line)
     hosts = sorted(set(line.host.tolist()))
-    made: JsonDict = {"rule": rule.to_dict(), "words": rule.words} | _figures(
-        one, line, np.ones(len(line.runs), dtype=bool)
-    )
+    made: JsonDict = {"rule": rule.to_dict(), "words": rule.words} | _figures(one, line, np.ones(len(line.runs), bool))
     made["per_host"] = {name: _figures(one, line, line.host == name) for name in hosts}
     made["curve"] = _curve(rule, line) if curve else []
     return made

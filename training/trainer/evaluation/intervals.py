@@ -48,7 +48,7 @@ def bootstrap(
     measures: Sequence[Measure], *, n_episodes: int, n_windows: int, n_resamples: int, seed: int
 ) -> dict[str, Estimate]:
     """Compute each measure on the data and on ``n_resamples`` random draws of as many episodes, with replacement."""
-    as_it_is = np.ones((1, n_episodes), dtype=np.int32)
+    as_it_is = np.ones((1, n_episodes), np.int32)
     values = {name: float(v[0]) for measure in measures for name, v in measure(as_it_is).items()}
     blocks: dict[str, list[Floats]] = {name: [] for name in values}
     for weights in draw_weights(n_episodes, n_windows, n_resamples, seed):
@@ -115,7 +115,7 @@ class RankMeasure:
 
 def _cumulated(counts: Weights) -> Weights:
     """Return (R, N + 1): the sums of the first 0, 1, … N columns."""
-    sums = np.zeros((counts.shape[0], counts.shape[1] + 1), dtype=np.int32)
+    sums = np.zeros((counts.shape[0], counts.shape[1] + 1), np.int32)
     np.cumsum(counts, axis=1, out=sums[:, 1:])
     return sums
 

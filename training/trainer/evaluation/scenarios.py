@@ -20,7 +20,7 @@ def by_scenario(test: Scored, alarm: Bools, scenario: Names, behaviour: Names, c
     class.
     """
     benign = classes.is_benign(test.y)
-    own = np.array(classes.names, dtype=np.str_)[test.y]
+    own = np.array(classes.names, np.str_)[test.y]
     names = np.where(benign, np.where(scenario == "", own, scenario), behaviour)
     found = []
     for kind, of_kind in ((BENIGN, benign), (LIKE, ~benign)):

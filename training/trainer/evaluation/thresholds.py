@@ -193,7 +193,7 @@ def by_host(test: Scored, point: OperatingPoint | None, references: ReferenceSco
         }
     rule = None if point.hosts is None else point.hosts.rule.value
     why = None if point.hosts is None else point.hosts.why
-    return {"rule": rule, "why": why, "all": rates(np.ones(test.y.size, dtype=bool)), "hosts": hosts}
+    return {"rule": rule, "why": why, "all": rates(np.ones(test.y.size, bool)), "hosts": hosts}
 
 
 RULES = {
