@@ -14,7 +14,7 @@ from typing import Any
 
 from training import strict_json
 from training.flag import DESCRIBE_VERSION, BoundBy, FlagType
-from training.hyper import Hyper, Value, choice, fraction, learning_rate, share, weight, whole
+from training.hyper import Hyper, HyperValues, Value, choice, fraction, learning_rate, share, weight, whole
 
 PROGRAM, SELF_SUPERVISED_PROGRAM = "training.trainer.run", "training.trainer.run_ssl"
 
@@ -57,9 +57,7 @@ class Family:
         """Train a model of this family on a ``Task`` (of the trainers) and return it as a ``Fitted``."""
         return import_module(self.module).fit(task)
 
-    def load(
-        self, model: str, facts: Mapping[str, Any], sidecar: bytes, classes: int, hyper: Mapping[str, Value]
-    ) -> Any:
+    def load(self, model: str, facts: Mapping[str, Any], sidecar: bytes, classes: int, hyper: HyperValues) -> Any:
         """Rebuild the ``Fitted`` that was stored in a checkpoint and its sidecar."""
         return import_module(self.module).load(model, facts, sidecar, classes, hyper)
 

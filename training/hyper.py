@@ -4,7 +4,7 @@ The model families declare their hyperparameters in `families`. Both modules use
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -14,6 +14,7 @@ from training.flag import Flag, FlagType
 FEWEST_RESAMPLES = 200  # that make an interval: the ends of fewer are a matter of the draw
 
 Value = int | float | bool | str
+HyperValues = Mapping[str, Value]  # by key
 _CONVERTED: dict[FlagType, Callable[[str], Value]] = {FlagType.INT: int, FlagType.FLOAT: float}
 
 

@@ -11,9 +11,10 @@ that a machine cannot measure is absent from its recordings.
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from training.contract import Mode
+from training.data.values import JsonDict
 
 
 class Measure(StrEnum):
@@ -47,7 +48,7 @@ class Channel(NamedTuple):
         """The unit of this channel's values in windows, where a counter has become a rate per second."""
         return f"{self.unit}/s" if self.kind is Measure.COUNTER else self.unit
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonDict:
         return {"name": self.name, "unit": self.unit, "kind": str(self.kind), "modes": [*map(str, self.modes)]}
 
 

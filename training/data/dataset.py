@@ -41,7 +41,7 @@ from training.data.scratch import ROOM, blocks, fill
 from training.data.summary import Understood, metadata
 from training.data.summary import read as read_understood
 from training.data.tensors import INDEX_COLUMNS, Placed, StoredIndex, TensorManifest, WindowIndex
-from training.data.values import Floats32, Ints
+from training.data.values import Floats32, Ints, JsonDict
 from training.files import LocalFs
 
 # Rows are written in groups, and not compressed. A group costs about a tenth of a second for a thousand columns, so
@@ -54,7 +54,7 @@ MEMORY_FOLDER = ".cache"
 # whoever opens it next puts it in place if its writer was killed. Names with a dot in front do not travel with it.
 NEW_FOLDER, WHOLE_FOLDER = ".new", ".whole"
 MEMORY_NAME = re.compile(r"[0-9a-f]{40}\.(npz|part)")
-NOT_NORMALISED: dict[str, Any] = {"kind": "none"}
+NOT_NORMALISED: JsonDict = {"kind": "none"}
 REFERENCE = "baseline"  # the stored label of reference windows: they belong to no class
 UNLABELLED = (
     "(unlabelled)"  # and of windows that nobody labelled, where all are: such a data set is scored, and no more
@@ -110,7 +110,7 @@ class Sampling(NamedTuple):
     window_s: float
     stride_s: float
     time: Timing = Timing.SECONDS
-    normaliser: dict[str, Any] = NOT_NORMALISED
+    normaliser: JsonDict = NOT_NORMALISED
     optional: tuple[str, ...] | None = None
     views: Mapping[str, str] = {}
 
@@ -141,7 +141,7 @@ def write_processed(
     sampling: Sampling,
     labelling: Labelling,
     *,
-    validation_rows: Sequence[dict[str, Any]],
+    validation_rows: Sequence[JsonDict],
     reference: WindowSet | None = None,
     understood: Understood | None = None,
     progress: Callable[[float], None] = lambda _share: None,
@@ -250,7 +250,7 @@ def write_beside(
     labelling: Labelling,
     *,
     features_sha256: str,
-    validation_rows: Sequence[dict[str, Any]],
+    validation_rows: Sequence[JsonDict],
     reference: Placed | None = None,
     understood: Understood | None = None,
 ) -> TensorManifest:

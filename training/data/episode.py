@@ -21,6 +21,7 @@ import zstandard
 
 from training.clock import Clock
 from training.data.errors import DataError
+from training.data.values import JsonDict
 from training.files import write_whole
 
 META, TELEMETRY, LABELS = MEMBERS = ("meta.json", "telemetry.parquet", "labels.parquet")
@@ -68,7 +69,7 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
     view: str = "machine"
     channels: list[ChannelInfo] = msgspec.field(default_factory=list)
     phases: dict[str, str] = msgspec.field(default_factory=dict)
-    notes: dict[str, Any] = msgspec.field(default_factory=dict)
+    notes: JsonDict = msgspec.field(default_factory=dict)
 
 
 class Episode(NamedTuple):

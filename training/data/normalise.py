@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from training.data.schema import ChannelSpec
 from training.data.scratch import ROOM, WorkingMemory, release
-from training.data.values import Floats32
+from training.data.values import Floats32, JsonDict
 
 RESTING_QUANTILE = 0.10
 CLIP = 30.0  # compressed units; beyond lies nothing but broken counters
@@ -31,13 +31,13 @@ WHOLE = 0.95  # what counts as all of it: a grid has no row before its first sam
 # What counts as one of its kind: below this, differences are noise of the measurement.
 SCALES = {"s/s": 0.01, "B": 65536.0, "B/s": 1024.0}
 
-RULE: dict[str, Any] = {
+RULE: JsonDict = {
     "type": "host_baseline",
     "subtracted": "the 0.1 quantile of the host's baseline",
     "clip": CLIP,
     "without_baseline": "the median of all hosts' resting levels",
 }
-NO_REFERENCES: dict[str, Any] = {"type": "none", "clip": CLIP}
+NO_REFERENCES: JsonDict = {"type": "none", "clip": CLIP}
 
 
 class HostReference(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +66,7 @@ class NormalReferences(msgspec.Struct, frozen=True, kw_only=True):
         return NormalReferences(channels=self.channels, hosts=own, fleet=self.fleet)
 
     @property
-    def rule(self) -> dict[str, Any]:
+    def rule(self) -> JsonDict:
         return RULE if self.fleet is not None else NO_REFERENCES
 
     def without(self, hosts: Sequence[str]) -> list[str]:

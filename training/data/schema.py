@@ -19,6 +19,7 @@ from training import strict_json
 from training.certain import certain
 from training.contract import Mode
 from training.data.errors import DataError, SchemaMismatch
+from training.data.values import JsonDict
 
 SCHEMA_VERSION = 1
 ABSENT = "(absent)"
@@ -84,7 +85,7 @@ class FeatureSchema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     window_s: float
     stride_s: float
     window_samples: int
-    normaliser: dict[str, Any]
+    normaliser: JsonDict
     channels: tuple[ChannelSpec, ...]
     features: tuple[FeatureSpec, ...]
     benign: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from training import strict_json
 from training.contract import Recipe
 from training.data.doubts.spelling import alike_hosts
 from training.data.rows import Rows
-from training.data.values import Bools, Floats, Ints, Names
+from training.data.values import Bools, Floats, Ints, JsonDict, Names
 
 VAL_FRACTION = 0.15  # of the training side's episodes, for early stopping
 CAL_FRACTION = 0.25  # for the threshold: 19 benign episodes are wanted at 5 %, and most data sets are small
@@ -85,7 +85,7 @@ class Split:
         rows: Ints = getattr(self, side.value)
         return rows
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonDict:
         """Return the split in JSON values, without row numbers, as reports and checkpoints show it."""
         return {
             "recipe": self.recipe.value,

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -17,7 +16,7 @@ import polars as pl
 
 from training.data.coded import Coded
 from training.data.errors import DataError
-from training.data.values import Names
+from training.data.values import Json, JsonDict, Names
 from training.printable import some
 
 KEY = "understood_v1"  # of the Parquet file's metadata
@@ -137,7 +136,7 @@ def metadata(understood: Understood | None) -> dict[str, str]:
     return {} if understood is None else {KEY: msgspec.json.encode(understood).decode()}
 
 
-def recordings_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def recordings_of(rows: Sequence[Json]) -> JsonDict:
     """Return the fields of ``Understood`` about recordings, computed from the rows of the validation table."""
     usable = [row for row in rows if row["ok"] and not row["baseline"]]
     empty = Counter(" ".join(row["reasons"]) or NO_WINDOW for row in usable if not row["windows"])

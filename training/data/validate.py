@@ -8,7 +8,6 @@ episodes are in `cross_episode_checks`.
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from training.data.channels import Measure
 from training.data.episode import SCHEMA_VERSION, Episode, Meta
 from training.data.identity import digest_of_recording, sketch_of_recording
 from training.data.missing import StandIn, stand_in
+from training.data.values import JsonDict
 from training.data.windows import gap_limit_s
 
 NAN_SHARE_MAX = 0.05
@@ -60,7 +60,7 @@ class EpisodeFindings:
     def is_reference(self) -> bool:
         return self.meta is not None and self.meta.baseline
 
-    def row(self, windows: int) -> dict[str, Any]:
+    def row(self, windows: int) -> JsonDict:
         """Return this episode's row of ``validation_v1.parquet``; ``windows`` is the number of its windows."""
         meta = ("host", "scenario", "baseline", "started_at", "duration_s", "sample_hz")
         own = ("episode_id", "samples", "gaps", "longest_gap_s", "nan_share", "label_coverage", "ok", "digest")

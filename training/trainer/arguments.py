@@ -9,14 +9,14 @@ import difflib
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE, Mode, Recipe
 from training.families import FAMILIES, describe
-from training.hyper import FEWEST_RESAMPLES, Value
+from training.hyper import FEWEST_RESAMPLES, HyperValues, Value
 from training.hyper import whole as whole_flag
 
 STATE_VARIABLE = "CIS490_STATE_DIR"
@@ -42,7 +42,7 @@ class TrainerArgs:
     seed: int
     threads: int
     device: str
-    hyper: Mapping[str, Value]
+    hyper: HyperValues
 
 
 class _Parser(argparse.ArgumentParser):

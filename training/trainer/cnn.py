@@ -1,10 +1,8 @@
 """``cnn``: one-dimensional convolutions over a window, pooled over time."""
 
-from collections.abc import Mapping
-
 from torch import Tensor, nn
 
-from training.hyper import Value
+from training.hyper import HyperValues
 from training.trainer.blocks import MeanMax, Patches, steps_of
 
 MOST_STEPS = 128  # longer windows are first shortened to about this many steps
@@ -13,7 +11,7 @@ MOST_STEPS = 128  # longer windows are first shortened to about this many steps
 class Cnn(nn.Module):
     """Windows (B, C, T) → logits (1, B, K)."""
 
-    def __init__(self, channels: int, samples: int, classes: int, hyper: Mapping[str, Value]) -> None:
+    def __init__(self, channels: int, samples: int, classes: int, hyper: HyperValues) -> None:
         super().__init__()
         hidden, layers, kernel = (int(hyper[key]) for key in ("hidden", "layers", "kernel"))
         stride = steps_of(samples, MOST_STEPS)

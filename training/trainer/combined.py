@@ -25,7 +25,7 @@ from training.contract import Recipe
 from training.data.coded import among
 from training.data.values import Bools, Floats, Floats32, Ints, Json, JsonDict
 from training.families import FAMILIES, Takes
-from training.hyper import Value
+from training.hyper import HyperValues, Value
 from training.trainer import ssl
 from training.trainer.contract import BadData, Keeper, TrainerError
 from training.trainer.evaluation.behaviours import BENIGN, about
@@ -187,7 +187,7 @@ def taken(windows: W, name: str) -> W:
     return replace(windows, X=windows.features) if FAMILIES[name].takes is Takes.FEATURES else windows
 
 
-def load(_model: str, facts: Json, sidecar: bytes, classes: int, hyper: Mapping[str, Value]) -> Combined:
+def load(_model: str, facts: Json, sidecar: bytes, classes: int, hyper: HyperValues) -> Combined:
     """Load both parts from a verified sidecar, on the CPU."""
     found = read(sidecar)
     parts = {name: found[name].numpy().tobytes() for name in ("supervised", "anomaly")}
@@ -200,7 +200,7 @@ def load(_model: str, facts: Json, sidecar: bytes, classes: int, hyper: Mapping[
     return Combined(supervised, name, anomaly, Weights.recorded(facts["weights"]), alarm)
 
 
-def _hyper(part: str, hyper: Mapping[str, Value]) -> dict[str, Value]:
+def _hyper(part: str, hyper: HyperValues) -> dict[str, Value]:
     """Return a part's hyperparameters: its family's defaults, replaced by those that the user set for the combined
     model."""
     found = FAMILIES[part].defaults()

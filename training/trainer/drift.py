@@ -13,9 +13,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from training.data.values import Bools, Ints
+from training.data.values import Bools, Ints, JsonDict
 from training.streams import replace_unprintable
 from training.trainer.arguments import model_parser
 from training.trainer.changes import Measures, Moved, Record, in_order, in_words, when
@@ -136,7 +136,7 @@ class Drift:
             )
         return f"{shares}: the change has not made it louder. Alarms can be believed with care; record a new reference."
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonDict:
         """Return the fields as JSON values, with the time of the change and the sentence about alarms, but without
         ``start``."""
         found = {**asdict(self), "since": self.channels[0].since if self.channels else None, "believe": self.believe()}

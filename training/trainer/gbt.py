@@ -17,7 +17,7 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -32,7 +32,7 @@ from training.certain import certain
 from training.data.scratch import WIDE_ROWS, release, spans
 from training.data.values import Bools, Floats, Floats32, Ints, Json, JsonDict
 from training.files import folder_of_large_files
-from training.hyper import Value
+from training.hyper import HyperValues
 from training.trainer.contract import BadArguments, Keeper
 from training.trainer.linear import Linear, fit_linear
 from training.trainer.stages import Search, Stages, best_epoch, search_then_refit
@@ -205,7 +205,7 @@ def weight_of(found: Search) -> float:
     return float((found.loss + SURE) ** -2)
 
 
-def load(_model: str, facts: Json, sidecar: bytes, classes: int, hyper: Mapping[str, Value]) -> Gbt:
+def load(_model: str, facts: Json, sidecar: bytes, classes: int, hyper: HyperValues) -> Gbt:
     """Load the boosters from a verified sidecar, after a check of their trees. Raises ValueError or KeyError for other
     bytes."""
     first = learner_of(sidecar)

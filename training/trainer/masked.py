@@ -5,12 +5,10 @@ the samples just before and after, whatever the host is doing, and that error ra
 channels depend on each other changes with the behaviour.
 """
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor, nn
 
-from training.hyper import Value
+from training.hyper import HyperValues
 from training.trainer.blocks import known
 from training.trainer.transformer import Encoder
 
@@ -24,7 +22,7 @@ class MaskedModel(nn.Module):
     computed for it.
     """
 
-    def __init__(self, channels: int, samples: int, hyper: Mapping[str, Value]) -> None:
+    def __init__(self, channels: int, samples: int, hyper: HyperValues) -> None:
         super().__init__()
         self.encoder = Encoder(2 * channels, samples, hyper)
         self.rebuild = nn.Linear(int(hyper["hidden"]), channels * self.encoder.patch)

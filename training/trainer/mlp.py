@@ -6,14 +6,14 @@ weights start at 0. Training stops when the loss on the validation windows falls
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.hyper import Value
+from training.hyper import HyperValues
 from training.trainer.blocks import SPARED, known
 
 
@@ -38,9 +38,7 @@ class Mlp(nn.Module):
     while training they are hidden in half of the windows.
     """
 
-    def __init__(
-        self, features: int, classes: int, hyper: Mapping[str, Value], spare: Sequence[Sequence[int]] = ()
-    ) -> None:
+    def __init__(self, features: int, classes: int, hyper: HyperValues, spare: Sequence[Sequence[int]] = ()) -> None:
         super().__init__()
         self.spare = [f"spare{number}" for number in range(len(spare))]
         for name, columns in zip(self.spare, spare, strict=True):

@@ -4,11 +4,9 @@ Long windows are shortened to at most 64 steps first: a recurrent state forgets 
 each step costs time.
 """
 
-from collections.abc import Mapping
-
 from torch import Tensor, nn
 
-from training.hyper import Value
+from training.hyper import HyperValues
 from training.trainer.blocks import MeanMax, Patches, steps_of
 
 MOST_STEPS = 64
@@ -19,7 +17,7 @@ class Recurrent(nn.Module):
 
     cell: type[nn.GRU] | type[nn.LSTM]
 
-    def __init__(self, channels: int, samples: int, classes: int, hyper: Mapping[str, Value]) -> None:
+    def __init__(self, channels: int, samples: int, classes: int, hyper: HyperValues) -> None:
         super().__init__()
         hidden, layers = int(hyper["hidden"]), int(hyper["layers"])
         dropout = float(hyper["dropout"])

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from training.certain import certain
 from training.data.values import Floats, Floats32, Ints, Json, JsonDict
-from training.hyper import Value
+from training.hyper import HyperValues
 from training.trainer import loop
 from training.trainer.anomaly import MOST_FITTED, ChosenViews, Sided, Surprises, choose, shares_of, weighed
 from training.trainer.contract import BadData
@@ -45,9 +45,7 @@ SURPRISES = "surprises."  # begins their arrays' names in the sidecar
 class ViewMaker(nn.Module):
     """Computes the views of windows, by a network too if a view needs it; callers first apply its ``normalise``."""
 
-    def __init__(
-        self, channels: int, samples: int, features: int, hyper: Mapping[str, Value], *, network: bool = True
-    ) -> None:
+    def __init__(self, channels: int, samples: int, features: int, hyper: HyperValues, *, network: bool = True) -> None:
         super().__init__()
         self.normalise = RobustAsinh(channels)
         self.scale = RobustAsinh(features)
@@ -279,7 +277,7 @@ def mean_error(errors: Tensor) -> Tensor:
     return errors.nanmean(dim=1) if errors.isnan().any() else errors.mean(dim=1)
 
 
-def load(_model: str, facts: Json, sidecar: bytes, _classes: int, hyper: Mapping[str, Value]) -> Anomaly:
+def load(_model: str, facts: Json, sidecar: bytes, _classes: int, hyper: HyperValues) -> Anomaly:
     """Load the detector from a verified sidecar, on the CPU."""
     network = bool(set(facts["views"]) & set(NETWORK))
     state = read(sidecar)

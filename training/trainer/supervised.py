@@ -1,6 +1,6 @@
 """The supervised networks: a classifier's loss and predictions, as the shared training loop uses them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 
@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from training.data.values import Floats, Floats32, Ints, Json, JsonDict
 from training.families import FAMILIES, Takes
-from training.hyper import Value
+from training.hyper import HyperValues
 from training.trainer import loop
 from training.trainer.blocks import Perturb, known
 from training.trainer.contract import Keeper
@@ -42,7 +42,7 @@ class Net(nn.Module):
 
 
 def build(
-    model: str, shape: tuple[int, ...], classes: int, hyper: Mapping[str, Value], spare: Sequence[Sequence[int]] = ()
+    model: str, shape: tuple[int, ...], classes: int, hyper: HyperValues, spare: Sequence[Sequence[int]] = ()
 ) -> Net:
     """Make an untrained network for windows of ``shape``: (F,) features, or (C, T) channels and samples.
 
@@ -217,14 +217,14 @@ def _shorter(spec: loop.LoopSpec, found: Search) -> loop.LoopSpec:
     return replace(spec, epochs=epochs, before=len(found.history))
 
 
-def load(model: str, facts: Json, sidecar: bytes, classes: int, hyper: Mapping[str, Value]) -> Classifier:
+def load(model: str, facts: Json, sidecar: bytes, classes: int, hyper: HyperValues) -> Classifier:
     """Load the network from a verified sidecar, on the CPU."""
     shape = tuple(facts["shape"])
     net = _restored(model, shape, classes, hyper, sidecar)
     return Classifier(net, shape, classes, float(facts["temperature"]), torch.device("cpu"), [])
 
 
-def _restored(model: str, shape: tuple[int, ...], classes: int, hyper: Mapping[str, Value], weights: bytes) -> Net:
+def _restored(model: str, shape: tuple[int, ...], classes: int, hyper: HyperValues, weights: bytes) -> Net:
     """Build the network with these weights, on the CPU."""
     return restored(lambda: build(model, shape, classes, hyper), read(weights))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -14,7 +14,7 @@ from training.data.absent import PAIR, columns_of
 from training.data.scratch import WIDE_ROWS, spans
 from training.data.split import Split
 from training.data.values import AnyArray, Bools, Floats, Floats32, Ints, JsonDict, Names
-from training.hyper import Value
+from training.hyper import HyperValues
 from training.trainer.contract import Keeper, Progress, Stop
 
 
@@ -101,7 +101,7 @@ class Task(Joined):
     ordinary: GivenWindows  # windows of all hosts' references
     classes: int
     is_benign: Bools  # (N,) windows of a benign class; none where no class is benign
-    hyper: Mapping[str, Value]
+    hyper: HyperValues
     seed: int
     threads: int
     device: str  # "cpu" or "cuda"

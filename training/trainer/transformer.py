@@ -1,18 +1,16 @@
 """``transformer``: attention over the patches of a window; also the encoder of ``transformer_ssl``."""
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.hyper import Value
+from training.hyper import HyperValues
 from training.trainer.blocks import MeanMax, Patches, steps_of
 
 PATCHES = 16  # about, where the patch is chosen for you
 
 
-def patch_of(samples: int, hyper: Mapping[str, Value]) -> int:
+def patch_of(samples: int, hyper: HyperValues) -> int:
     """Return the number of samples in a patch, never more than the window has."""
     return min(int(hyper["patch"]) or steps_of(samples, PATCHES), samples)
 
@@ -45,7 +43,7 @@ class Block(nn.Module):
 class Encoder(nn.Module):
     """Windows (B, C, T) → tokens (B, L, D). ``hidden`` (B, L) marks patches that the encoder may not see."""
 
-    def __init__(self, channels: int, samples: int, hyper: Mapping[str, Value]) -> None:
+    def __init__(self, channels: int, samples: int, hyper: HyperValues) -> None:
         super().__init__()
         width, dropout = int(hyper["hidden"]), float(hyper["dropout"])
         self.patch = patch_of(samples, hyper)
@@ -70,7 +68,7 @@ class Encoder(nn.Module):
 class Transformer(nn.Module):
     """Windows (B, C, T) → logits (1, B, K)."""
 
-    def __init__(self, channels: int, samples: int, classes: int, hyper: Mapping[str, Value]) -> None:
+    def __init__(self, channels: int, samples: int, classes: int, hyper: HyperValues) -> None:
         super().__init__()
         self.encoder = Encoder(channels, samples, hyper)
         self.pool = MeanMax()

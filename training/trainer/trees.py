@@ -6,7 +6,7 @@ in which only the trees, the base score, and the numbers of features and classes
 """
 
 import json
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -71,7 +71,7 @@ class Tree(msgspec.Struct):
 
 def learner_of(text: bytes | str) -> JsonDict:
     """Return what XGBoost's JSON has of the model, unchecked. Raises ValueError or LookupError for other bytes."""
-    learner: JsonDict = msgspec.json.decode(text, type=dict[str, Any])["learner"]
+    learner: JsonDict = msgspec.json.decode(text, type=JsonDict)["learner"]
     return learner
 
 

@@ -13,11 +13,12 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from training.data.values import Json, JsonDict
 from training.printable import one_line
 from training.trainer.changes import LOOK, SHOWN, ToldChange
 from training.trainer.reasons import in_words
@@ -41,7 +42,7 @@ class Hook(NamedTuple):
     whose event is in ``events`` go to this hook."""
 
     name: str  # under which its calls are kept
-    call: Callable[[Mapping[str, Any]], None]
+    call: Callable[[Json], None]
     events: frozenset[str] = frozenset({"raised"})
 
 
@@ -53,7 +54,7 @@ class HookRefusedError(HookError):
     """The receiver refused a call for good, so that trying again is useless."""
 
 
-def change_document(about: Mapping[str, Any], told: ToldChange) -> dict[str, Any]:
+def change_document(about: Json, told: ToldChange) -> JsonDict:
     """Return the JSON document of a host's change: the fields of ``about``, the change's times in epoch seconds, its
     ``SHOWN`` surest channels, and its words."""
     return {
@@ -67,7 +68,7 @@ def change_document(about: Mapping[str, Any], told: ToldChange) -> dict[str, Any
     }
 
 
-def line(told: Mapping[str, Any]) -> str:
+def line(told: Json) -> str:
     """Return a line of text for people about an incident's or a change's document ``told``, with times in UTC."""
     if told["event"] == "changed":
         return f"{moment(told['told_at'])} CHANGED {told['id']}: {told['host']} {told['words']}. {UNTIL}"
@@ -82,7 +83,7 @@ def line(told: Mapping[str, Any]) -> str:
     )
 
 
-def _why(told: Mapping[str, Any]) -> str:
+def _why(told: Json) -> str:
     named = [(str(one["channel"]), float(one["share"])) for one in told.get("why", ())]
     spans = [" to ".join(moment(at, "%H:%M:%S") for at in span) for span in told.get("seconds", ())]
     when = f" (from {', '.join(spans)})" if spans else ""
@@ -104,7 +105,7 @@ def fleet_hook(url: str, host: str, tls_dir: str | None) -> Hook:
     if code:
         raise ValueError(f"--receiver-url: {wrong or f'the command that reports to the fleet ended with {code}'}")
 
-    def call(told: Mapping[str, Any]) -> None:
+    def call(told: Json) -> None:
         code, wrong = _reported(words, json.dumps(told).encode())
         if code:
             kind = HookRefusedError if code == NEVER_TAKEN else HookError
@@ -140,7 +141,7 @@ def command_hook(command: str) -> Hook:
     if shutil.which(words[0]) is None:
         raise ValueError(f"--exec: {words[0]} is no program that can be started: name it with its whole path")
 
-    def call(told: Mapping[str, Any]) -> None:
+    def call(told: Json) -> None:
         data = json.dumps(told).encode() + b"\n"
         try:
             done = subprocess.run(words, input=data, stdout=subprocess.DEVNULL, timeout=TIMEOUT_S, check=False)
@@ -162,7 +163,7 @@ def webhook(address: str) -> Hook:
     if not address.startswith(("http://", "https://")):
         raise ValueError("--webhook-file must hold, or --webhook be, an address that begins with https:// or http://")
 
-    def call(told: Mapping[str, Any]) -> None:
+    def call(told: Json) -> None:
         try:
             post(address, told, {"Idempotency-Key": str(told["id"])}, TIMEOUT_S)
         except PostError as error:
@@ -200,11 +201,11 @@ class Courier:
         """The number of waiting calls for hooks that this run of the program is not configured to call."""
         return len(self._others)
 
-    def asked(self, told: Mapping[str, Any]) -> list[Undelivered]:
+    def asked(self, told: Json) -> list[Undelivered]:
         """Return one call for each hook that takes the event of the document ``told``; deliver nothing."""
         return [{"to": hook.name, "told": dict(told)} for hook in self._hooks.values() if told["event"] in hook.events]
 
-    def put(self, told: Mapping[str, Any]) -> None:
+    def put(self, told: Json) -> None:
         with self._lock:
             for call in self.asked(told):
                 line = self._lines[call["to"]]  # any later call says that the host is watched
@@ -243,7 +244,7 @@ class Courier:
     def _has_news(self, since: int) -> bool:
         return self._ended or self._news != since
 
-    def _carried(self, hook: Hook, told: Mapping[str, Any]) -> bool:
+    def _carried(self, hook: Hook, told: Json) -> bool:
         """Deliver the document ``told`` with a hook; return False if that failed and must be tried again."""
         kind = "change" if told["event"] in OF_CHANGE else "incident"
         what = f"{kind} {told['id']}" if "id" in told else "that this host is watched"

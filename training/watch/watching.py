@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from training.clock import Clock, SystemClock
-from training.data.values import Floats
+from training.data.values import Floats, Json, JsonDict
 from training.files import only_line_of
 from training.locking import LockedError, exclusive
 from training.trainer.changes import ToldChange, Values
@@ -42,7 +42,7 @@ MOST_SHARES = 500  # alarms whose channels are kept for an incident's reasons
 JUMP_S = 5.0  # between the clocks: the host's time was set, and windows begin on a clock of their own
 
 
-def state_path(document: Mapping[str, Any], host: str) -> Path:
+def state_path(document: Json, host: str) -> Path:
     """Return the default path of the state file: below ``$STATE_DIRECTORY``, else ``$XDG_STATE_HOME``, else
     ``~/.local/state``."""
     home = os.environ.get("STATE_DIRECTORY") or os.environ.get("XDG_STATE_HOME")
@@ -294,21 +294,21 @@ class HostWatch:
         elif record.closed != closed and record.closed % KEEP_EVERY_STRETCHES == 0:
             self.keep()
 
-    def _about(self, event: str, **named: str) -> dict[str, Any]:
+    def _about(self, event: str, **named: str) -> JsonDict:
         """Return the fields with which each document begins: the event, ``named``, the host, model and checkpoint."""
         mine = {"host": self.host, "model": self.model, "checkpoint": self.streams.checkpoint}
         return {"event": event, **named, **mine}
 
-    def _print(self, said: Mapping[str, Any]) -> None:
+    def _print(self, said: Json) -> None:
         print(json.dumps(said) if self.as_json else calls.line(said), file=self.out, flush=True)
 
-    def _carry_change(self, told: ToldChange, event: str) -> dict[str, Any]:
+    def _carry_change(self, told: ToldChange, event: str) -> JsonDict:
         """Save the state, and give a change to the hooks that take ``event``; return the change's document."""
         said = calls.change_document(self._about(event, id=self.streams.name_of(self.host, told)), told)
         self._keep_and_put(said)
         return said
 
-    def _keep_and_put(self, said: Mapping[str, Any]) -> None:
+    def _keep_and_put(self, said: Json) -> None:
         """Save the state with the calls for the document ``said``, then give these calls to the hooks.
 
         The state is saved first, so that after a crash the same incident or change is not reported a second time.

@@ -27,7 +27,7 @@ from training.data.rows import CodedRows
 from training.data.schema import ChannelSpec, FeatureSchema, Timing
 from training.data.scratch import PART_BYTES, ROOM, WorkingMemory, blocks, fill, release
 from training.data.summary import NO_WINDOW, Understood, counts_of, recordings_of
-from training.data.values import AnyArray, Bools, Floats, Floats32, Ints, Names
+from training.data.values import AnyArray, Bools, Floats, Floats32, Ints, JsonDict, Names
 
 NUMBERS = "0 is benign and 1 malicious-like; --benign or --labels says otherwise"
 BOOLEANS = "false is benign and true malicious-like; --benign or --labels says otherwise"
@@ -396,7 +396,7 @@ def _by_class(label: Coded, out: Bools) -> str:
     return f"{out.sum():,} windows ({of})"
 
 
-def described(windows: Ingested) -> tuple[list[dict[str, Any]], Understood]:
+def described(windows: Ingested) -> tuple[list[JsonDict], Understood]:
     """Return the rows of the validation table, and the summary of how the data were read. Raises DataError for windows
     of a wrong shape."""
     if windows.X.ndim != 3 or 0 in windows.X.shape:
@@ -408,7 +408,7 @@ def described(windows: Ingested) -> tuple[list[dict[str, Any]], Understood]:
 
 
 def write(
-    windows: Ingested, rows: list[dict[str, Any]], understood: Understood, out_dir: Path, room: WorkingMemory = ROOM
+    windows: Ingested, rows: list[JsonDict], understood: Understood, out_dir: Path, room: WorkingMemory = ROOM
 ) -> FeatureSchema:
     """Write the windows as a data set, with the rows and the summary from :func:`described`; return its schema. Raises
     DataError."""
@@ -434,7 +434,7 @@ def write(
     )
 
 
-def understand(windows: Ingested, rows: Sequence[dict[str, Any]]) -> Understood:
+def understand(windows: Ingested, rows: Sequence[JsonDict]) -> Understood:
     """Return the summary of how each part of the data was read; ``rows`` are those of the validation table."""
     start, timed = windows.t_start, windows.timing is Timing.SECONDS
     end = float((start if windows.timing is Timing.NONE else windows.t_end).max())
@@ -464,7 +464,7 @@ def understand(windows: Ingested, rows: Sequence[dict[str, Any]]) -> Understood:
     )
 
 
-def _validation_rows(windows: Ingested) -> list[dict[str, Any]]:
+def _validation_rows(windows: Ingested) -> list[JsonDict]:
     episodes = Coded.of(windows.episode)
     ids, order = episodes.names, np.argsort(episodes.codes, kind="stable")
     timed = windows.timing is Timing.SECONDS
@@ -495,7 +495,7 @@ def _validation_rows(windows: Ingested) -> list[dict[str, Any]]:
     return rows + _reference_rows(windows, {str(row["episode_id"]) for row in rows})
 
 
-def _reference_rows(windows: Ingested, known: Collection[str]) -> list[dict[str, Any]]:
+def _reference_rows(windows: Ingested, known: Collection[str]) -> list[JsonDict]:
     """Return a validation row for each recording that has only windows of references; ``known`` has the ids of the
     others."""
     if windows.reference is None:
@@ -509,7 +509,7 @@ def _reference_rows(windows: Ingested, known: Collection[str]) -> list[dict[str,
     ]
 
 
-def _validation_row(episode: str, host: str, started_at: float, **more: Any) -> dict[str, Any]:
+def _validation_row(episode: str, host: str, started_at: float, **more: Any) -> JsonDict:
     """Return a row of the validation table; ``more`` replaces the usual values of other columns."""
     usual = {"scenario": SCENARIO, "baseline": False, "windows": 0, "ok": True, "reasons": []}
     return {"episode_id": episode, "host": host, "started_at": started_at, **usual, **more}

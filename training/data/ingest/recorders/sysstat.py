@@ -16,6 +16,7 @@ import numpy as np
 
 from training.data.errors import DataError
 from training.data.ingest.recorders import recorded as shared
+from training.data.values import Json
 
 # Activities of `sar`: processors, tasks, interrupts, paging, transfers, queues and pressure, memory, network.
 ACTIVITIES = ("-u", "ALL", "-w", "-I", "SUM", "-B", "-b", "-q", "ALL", "-r", "ALL", "-n", "DEV,TCP,ETCP,UDP")
@@ -103,7 +104,7 @@ def _recordings(document: bytes, path: Path) -> Iterable[shared.Recording]:
     return found
 
 
-def _recording(host: Mapping[str, Any]) -> shared.Recording:
+def _recording(host: Json) -> shared.Recording:
     records = [record for record in host["statistics"] if "timestamp" in record]
     if any(not record["timestamp"].get("utc", 1) for record in records):
         raise DataError("sadf wrote local times (-t or -T): write it again without, in UTC.")
@@ -116,11 +117,11 @@ def _recording(host: Mapping[str, Any]) -> shared.Recording:
     )
 
 
-def _seconds(stamp: Mapping[str, Any]) -> float:
+def _seconds(stamp: Json) -> float:
     return datetime.fromisoformat(f"{stamp['date']} {stamp['time']}").replace(tzinfo=UTC).timestamp()
 
 
-def _sample(record: Mapping[str, Any], cpus: float) -> dict[str, float]:
+def _sample(record: Json, cpus: float) -> dict[str, float]:
     """Return the values of one record by channel, in this project's units; ``cpus`` is the number of processors."""
     found = {name: value * by for name, (place, by) in PLACES.items() if (value := _at(record, place)) is not None}
     everything = next((one for one in record.get("cpu-load", ()) if one["cpu"] == "all"), None)
