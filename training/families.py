@@ -202,7 +202,7 @@ _PARTS = {
     ),
 }
 
-FAMILIES: Mapping[str, Family] = {
+FAMILIES = {
     **_PARTS,
     "combined": Family(
         module="training.trainer.combined",
@@ -279,7 +279,7 @@ def describe(program: str, models: Sequence[str]) -> dict[str, Any]:
 
 def markdown() -> str:
     """Return all families' hyperparameters as the Markdown tables of docs/trainer-contract.md."""
-    lines: list[str] = []
+    lines = []
     for model, family in FAMILIES.items():
         lines += [f"### `{model}`", "", "| key | value | default | meaning |", "|---|---|---|---|"]
         lines += [f"| `{one.key}` | {one.allowed} | `{one.default}` | {one.help} |" for one in family.hyper]

@@ -235,7 +235,7 @@ def replace_all(fs: Fs, wanted: Sequence[tuple[Path, Path, bytes | memoryview]])
     One sync of the journal covers the other files, so each costs a fraction of a file written alone. The caller syncs
     the folders.
     """
-    handles: list[int] = []
+    handles = []
     try:
         for temporary, _, content in wanted:
             fs.unlink(temporary)  # what a crash may have left

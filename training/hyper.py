@@ -4,7 +4,7 @@ The model families declare their hyperparameters in `families`. Both modules use
 """
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -15,7 +15,7 @@ FEWEST_RESAMPLES = 200  # that make an interval: the ends of fewer are a matter 
 
 Value = int | float | bool | str
 HyperValues = Mapping[str, Value]  # by key
-_CONVERTED: dict[FlagType, Callable[[str], Value]] = {FlagType.INT: int, FlagType.FLOAT: float}
+_CONVERTED = {FlagType.INT: int, FlagType.FLOAT: float}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -112,7 +112,7 @@ def measure_references(
 ) -> normalise.NormalReferences:
     """Compute each host's resting levels from its reference episodes among ``good``, loading the samples of one episode
     at a time."""
-    of_host: dict[str, list[Loadable]] = defaultdict(list)
+    of_host = defaultdict(list)
     for episode in good:
         if episode.facts.meta.baseline:
             of_host[episode.facts.meta.host].append(episode)
@@ -148,7 +148,7 @@ def benign_names(good: Sequence[EpisodeFacts], options: BuildOptions) -> tuple[s
         return benign_of(options.like)
     if options.target == "malicious":
         return (BENIGN,)
-    kinds: dict[str, set[str]] = defaultdict(set)
+    kinds = defaultdict(set)
     for extracted in good:
         if not extracted.meta.baseline:
             for phase in set(extracted.label_phase):
@@ -221,5 +221,5 @@ def places_of(episode: EpisodeFacts, sample_hz: float, options: BuildOptions) ->
 def windows_of(values: Floats32, rows: Indices, window: int) -> Floats32:
     """Return windows (n, C, T), each cut from the grid ``values`` (G, C): ``window`` grid rows from each of the n first
     ``rows``."""
-    every: Floats32 = np.lib.stride_tricks.sliding_window_view(values, window, axis=0)
+    every = np.lib.stride_tricks.sliding_window_view(values, window, axis=0)
     return np.ascontiguousarray(every[rows])

@@ -50,7 +50,7 @@ STEPS = {"reading": 0.3, "references": 0.0, "cutting": 0.6, "judging": 0.1}  # s
 LIBRARIES = ("msgspec", "numpy", "polars", "zstandard")  # whose versions may show in the bytes
 
 Progress = Callable[[str, float], None]  # the step, and the share of it that is done
-UNHEARD: Progress = lambda _what, _share: None  # noqa: E731
+UNHEARD = lambda _what, _share: None  # noqa: E731
 Asked = tuple[Path, float | None]  # an episode, and the rate at which it is wanted: its own without
 
 
@@ -111,7 +111,7 @@ def _build(paths: Sequence[Path], out_dir: Path, options: assemble.BuildOptions,
 def _ends(paths: Sequence[Path]) -> list[Path]:
     """Return the files of the first and the last episode; a worker that sees these is assumed to see the whole
     folder."""
-    found: list[Path] = []
+    found = []
     for path in (*paths[:1], *paths[-1:]):
         found += sorted(path.iterdir()) if path.is_dir() and os.access(path, os.R_OK | os.X_OK) else [path]
     return found

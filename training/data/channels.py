@@ -128,7 +128,7 @@ TREE_CHANNELS = _channels(
     """,
 )
 
-CHANNELS: dict[str, Channel] = {c.name: c for c in (*SYSTEM_CHANNELS, *TREE_CHANNELS)}
+CHANNELS = {c.name: c for c in (*SYSTEM_CHANNELS, *TREE_CHANNELS)}
 
 OPTIONAL = frozenset(c.name for c in SYSTEM_CHANNELS if c.word)  # absent on some machines
 UNLIKE = frozenset(c.name for c in SYSTEM_CHANNELS if c.word == "unlike")  # views mean two things by them

@@ -196,7 +196,7 @@ def read_members(path: Path) -> dict[str, bytes]:
 
 
 def _untar(stream: Any) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
+    found = {}
     with tarfile.open(fileobj=stream, mode="r|") as tar:
         for member in tar:
             # Names are looked up in a closed list and nothing is written to disk, so no path can escape.

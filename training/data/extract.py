@@ -31,7 +31,7 @@ from training.files import write_whole
 UNREADABLE = (OSError, DataError, ValueError, KeyError, EOFError, zipfile.BadZipFile, msgspec.MsgspecError)
 
 
-NOTHING: Floats32 = np.empty((0, 0), np.float32)
+NOTHING = np.empty((0, 0), np.float32)
 
 
 def digest_of(*modules: ModuleType) -> str:

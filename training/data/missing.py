@@ -14,7 +14,7 @@ import numpy as np
 from training.data.classes import listed
 from training.data.errors import DataError
 from training.data.scratch import spans
-from training.data.values import AnyArray, Bools, Digests, Floats
+from training.data.values import AnyArray, Bools, Floats
 
 USUAL = frozenset(
     (
@@ -109,7 +109,7 @@ def _distinct(column: AnyArray, but: float) -> Floats:
 def _drawn(values: Floats, halvings: int) -> Any:
     """Return a mask that selects about one value in two to the power of ``halvings``, whatever the order of the
     values."""
-    mixed: Digests = values.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(32)
+    mixed = values.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(32)
     return (mixed & np.uint64((1 << halvings) - 1)) == 0
 
 

@@ -31,13 +31,13 @@ WHOLE = 0.95  # what counts as all of it: a grid has no row before its first sam
 # What counts as one of its kind: below this, differences are noise of the measurement.
 SCALES = {"s/s": 0.01, "B": 65536.0, "B/s": 1024.0}
 
-RULE: JsonDict = {
+RULE = {
     "type": "host_baseline",
     "subtracted": "the 0.1 quantile of the host's baseline",
     "clip": CLIP,
     "without_baseline": "the median of all hosts' resting levels",
 }
-NO_REFERENCES: JsonDict = {"type": "none", "clip": CLIP}
+NO_REFERENCES = {"type": "none", "clip": CLIP}
 
 
 class HostReference(msgspec.Struct, frozen=True, kw_only=True):

@@ -170,7 +170,7 @@ def require_same(expected: FeatureSchema, found: FeatureSchema) -> None:
 
 def first_difference(expected: Any, found: Any, path: str = "") -> tuple[str, Any, Any]:
     """Return the path in two different JSON values at which they first differ, and both values there."""
-    pairs: list[tuple[str, Any, Any]] = []
+    pairs = []
     if isinstance(expected, dict) and isinstance(found, dict):
         dot = f"{path}." if path else ""
         pairs = [(f"{dot}{key}", expected.get(key, ABSENT), found.get(key, ABSENT)) for key in {**expected, **found}]

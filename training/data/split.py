@@ -238,7 +238,7 @@ def _test_by_host(
         )
     if test_hosts:
         return np.asarray(np.isin(episodes.host, test_hosts), np.bool_)
-    in_test: Bools = ~np.isin(episodes.host, train_hosts)
+    in_test = ~np.isin(episodes.host, train_hosts)
     if not in_test.any():
         raise SplitError(f"train_hosts names every host, so that none is left to test on: {there}")
     return in_test

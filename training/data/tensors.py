@@ -229,7 +229,7 @@ def _opened(
         rows = StoredIndex(index)
         found = rows.digest()
         path = array
-        X: Floats32 = np.load(array, mmap_mode="r", allow_pickle=False)
+        X = np.load(array, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError, pl.exceptions.PolarsError) as error:
         raise DataError(f"{path} cannot be read ({_first_line(error)}): build the data set again.") from None
     if found != digests[1]:

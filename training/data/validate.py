@@ -228,7 +228,7 @@ def _labelling(episode: Episode) -> str:
     return hashlib.sha256(f"{episode.label_t.tolist()}{said}".encode()).hexdigest()
 
 
-FINDINGS: tuple[Finding, ...] = (_sampling, _values, _stand_ins, _counters, _labels)
+FINDINGS = (_sampling, _values, _stand_ins, _counters, _labels)
 
 
 def _label_coverage(episode: Episode) -> float:

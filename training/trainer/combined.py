@@ -237,10 +237,7 @@ def _supervised(task: Task, keeper: Keeper) -> Fitted:
     name = str(task.hyper["supervised"])
     own = taken(task, name)
     names = task.names if own is task else task.feature_names
-    fitted: Fitted = FAMILIES[name].fit(
-        replace(own, model=name, names=names, hyper=_hyper(name, task.hyper), keeper=keeper)
-    )
-    return fitted
+    return FAMILIES[name].fit(replace(own, model=name, names=names, hyper=_hyper(name, task.hyper), keeper=keeper))
 
 
 def _anomaly(task: Task, keeper: Keeper) -> ssl.Anomaly:
@@ -348,8 +345,8 @@ def _weights(task: Task, folds: Folds, parts: Parts, alarm: Bools, anomaly: ssl.
         model = _anomaly(split_without(gone), keeper).settled(task.ordinary)
         return model.surprised(task.given, rows)
 
-    found: list[tuple[Ints, Floats, Floats, bool]] = []  # rows, log odds, surprises (n, V), if new
-    surprises: list[Floats | None] = []
+    found = []  # rows, log odds, surprises (n, V), if new
+    surprises = []
     for number, (rows, gone) in enumerate(zip(folds.rows, folds.gone, strict=True)):
         odds = parts.answer(f"fold {number}", partial(known, gone, rows))
         unusual = parts.answer(f"views {number}", partial(unlike, gone, rows))

@@ -131,7 +131,7 @@ def cpu(*, torch_too: bool) -> JsonDict:
         for pool in threadpool_info()
         if pool.get("user_api") == "blas"
     }
-    facts: JsonDict = {"machine": platform.machine(), "blas": sorted(blas)}
+    facts = {"machine": platform.machine(), "blas": sorted(blas)}
     if torch_too:
         import torch
 

@@ -38,7 +38,7 @@ def part(inputs: Inputs, split: Split, *, also: Collection[str] = ()) -> Parted:
     windows for a level. All other reference windows set levels.
     """
     host = inputs.reference_host
-    trains: list[int] = []
+    trains = []
     if len(inputs.classes.benign) == 1:
         for name in sorted({*inputs.rows.host[split.learnt].tolist(), *also}):
             places = np.flatnonzero(host == name)

@@ -207,7 +207,7 @@ def fit_views(task: Task, views: Sequence[str], *, by_labels: bool = True) -> An
     detector.normalise.fit(task.X, learn)
     fitted = thinned(learn, MOST_FITTED)
     detector.scale.fit(task.features[fitted][:, :, None], np.arange(fitted.size))
-    history: History = []
+    history = []
     if detector.body is not None:
         detector.body.to(device)
         history = _pretrain(task, detector, learn, judge, device)

@@ -143,7 +143,7 @@ class Called:
 def feed_all(streams: Streams, windows: Iterable[tuple[str, str, Window]]) -> list[Called]:
     """Process windows (stream, host, window) in order; return all incidents that were open at any time, in their latest
     form."""
-    by_id: dict[str, Called] = {}
+    by_id = {}
 
     def note(stream: str, host: str, incident: Incident, *, over: bool) -> None:
         known = streams.identity(stream, incident)

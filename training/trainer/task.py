@@ -244,7 +244,7 @@ def tempered(y: Ints, logits: Floats, weights: Floats) -> tuple[float, float]:
     Without a temperature, an overconfident model looks worse while it still learns to separate the classes, and would
     be stopped too early. The temperature then corrects the confidence.
     """
-    losses: dict[int, float] = {}
+    losses = {}
 
     def loss(number: int) -> float:
         if number not in losses:

@@ -61,8 +61,7 @@ def _unpacked(kept: dict[Side, bytes] | None, what: str, side: Side) -> Digests:
         raise ValueError(f"seen.{what}.{side} holds no digests of {BYTES} bytes")
     whole = np.zeros((len(data) // BYTES, 8), np.uint8)
     whole[:, 8 - BYTES :] = np.frombuffer(data, np.uint8).reshape(-1, BYTES)
-    found: Digests = whole.view(">u8")[:, 0].astype(np.uint64)
-    return found
+    return whole.view(">u8")[:, 0].astype(np.uint64)
 
 
 def keep(inputs: Inputs, split: Split, references: Ints) -> SeenWindows:

@@ -71,8 +71,7 @@ class Tree(msgspec.Struct):
 
 def learner_of(text: bytes | str) -> JsonDict:
     """Return what XGBoost's JSON has of the model, unchecked. Raises ValueError or LookupError for other bytes."""
-    learner: JsonDict = msgspec.json.decode(text, type=JsonDict)["learner"]
-    return learner
+    return msgspec.json.decode(text, type=JsonDict)["learner"]
 
 
 def checked(learner: Json, *, features: int, classes: int, depth: int, threads: int = 1) -> xgboost.Booster:

@@ -62,7 +62,7 @@ def _read(archive: zipfile.ZipFile, left: int) -> dict[str, Tensor]:
             raise ValueError("its tensors are larger than the file")
         return archive.read(member)
 
-    found: dict[str, Tensor] = {}
+    found = {}
     # Each is written contiguous and alone, so that offset and strides need not be read.
     for name, ((_, kind, key, *_), _, shape, *_) in _Descriptions(io.BytesIO(stored("data.pkl"))).load().items():
         values = np.frombuffer(stored(f"data/{key}"), KINDS[kind]).reshape(shape)

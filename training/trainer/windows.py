@@ -79,7 +79,7 @@ class Streamed(Windows):
         chosen = np.ascontiguousarray(self.X[self.rows[rows.numpy()]], np.float32)
         home = next(self.normalise.buffers()).device
         with torch.no_grad():
-            normal: Tensor = self.normalise(moved(torch.from_numpy(chosen), home))
+            normal = self.normalise(moved(torch.from_numpy(chosen), home))
         return moved(normal, self.device)
 
 

@@ -39,7 +39,7 @@ def one_sided(windows: WindowsInQuestion) -> list[str]:
     also repeat a value, but in long runs, or just beyond the range of the other values; such values are not reported.
     The sentence names the value only with ``by_flags``, because otherwise the windows are normalised.
     """
-    found: dict[str, str] = {}
+    found = {}
     X, label, host = windows.X, windows.rows.label, windows.rows.host
     asked = [(number, name) for number, name in enumerate(windows.channels) if name not in windows.exempt]
     every = np.ones(len(label), np.bool_)

@@ -63,7 +63,7 @@ def hosts_alike(windows: WindowsInQuestion) -> list[str]:
 def alike_hosts(names: Iterable[str]) -> list[tuple[str, str]]:
     """Return pairs of names that differ only by case, a domain that one of them has (h0, h0.lan), a final dot, or - and
     _."""
-    found: list[tuple[str, str]] = []
+    found = []
     known: dict[str, str] = {}
     # Short names first; of two with a domain each (db.eu, db.us) nothing is said.
     for name in sorted(set(names), key=lambda name: (name.count("."), name)):

@@ -23,7 +23,7 @@ from training.checkout import ROOT
 from training.data.executors.engine import EngineError
 from training.installed import version
 
-unpickle: Callable[[bytes], bytes] = pickle.loads
+unpickle = pickle.loads
 CODE = ("*.py", "data/**/*.py", "trainer/**/*.py")  # below training/: what works at a worker
 
 Fact = tuple[str, str, str | int | None]  # its kind, of what, and what it is here

@@ -59,7 +59,7 @@ class CellStore:
         self._folder = tempfile.TemporaryDirectory(
             dir=str(room.folder or folder_of_large_files()), ignore_cleanup_errors=True
         )
-        own: dict[str, str | bool | int] = {"temp_directory": f"{self._folder.name}/spilled"}
+        own = {"temp_directory": f"{self._folder.name}/spilled"}
         own["memory_limit"] = f"{MEMORY_MIB * 1024 + COLUMN_KIB * len(names)}KiB"
         self._connection = duckdb.connect(config={**own, **SETTINGS})
 

@@ -202,13 +202,13 @@ def rates(total: Floats, t: Floats, group: Rows) -> Floats:
     place = np.flatnonzero(~np.isnan(total))
     known, of, values = t[place], group[place], total[place]
     step, grown = np.diff(known), np.maximum(np.diff(values), 0.0)
-    rate: Floats = np.r_[np.nan, np.divide(grown, step, out=np.full(step.size, np.nan), where=step > 0)][: place.size]
+    rate = np.r_[np.nan, np.divide(grown, step, out=np.full(step.size, np.nan), where=step > 0)][: place.size]
     first = _changes(of)
     rate[first] = np.nan
     gap = first | _changes(np.cumsum(_wider(t, group, GAP))[place]) | _wider(known, of, PAUSE)
     begins = np.flatnonzero(gap[:-1] & ~gap[1:])
     rate[begins] = rate[begins + 1]
-    result: Floats = np.full(total.shape, np.nan)
+    result = np.full(total.shape, np.nan)
     result[place] = rate
     return result
 

@@ -461,7 +461,7 @@ def check_rates(rows: SampleRows, group: Codes, hz: float, *, said: bool, slower
     by_group = times.usual_steps(rows.clock, group, [str(number) for number in range(len(first))])
     odd = {n: step for n, step in by_group.items() if abs(step * hz - 1) > times.RATE_LEAVE}
     hosts = {rows.host[first[int(n)]] for n in odd}
-    steps: dict[str, float] = {}
+    steps = {}
     for host in sorted(hosts):
         mine = [n for n in by_group if rows.host[first[int(n)]] == host]
         if all(n in odd for n in mine):

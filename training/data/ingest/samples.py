@@ -382,10 +382,10 @@ def _cut_windows(rows: SampleRows, cut: WindowCut, totals: Bools) -> tuple[Sampl
     begun = np.array([low for low, _ in recordings])
     names = ingested.unite(rows.host.strings(begun), rows.ids.strings(begun))
     episodes, notes = _episodes(rows, dict(zip(names.tolist(), recordings, strict=True)), cut, samples / hz)
-    places: list[tuple[int, Ints]] = []  # the first row of an episode, and which begin windows
-    episode: list[str] = []
+    places = []  # the first row of an episode, and which begin windows
+    episode = []
     empty = []
-    counts: dict[str, ingested.Counts] = {}
+    counts = {}
     short, stretched = np.zeros((2, len(rows.labels.names)), np.int64)
     for name, (low, high) in episodes.items():
         t, label = rows.clock[low:high], rows.label[low:high]
@@ -476,8 +476,8 @@ def _episodes(
         )
     if cut.episode_s is None and (rows.episode is not None or UNLABELLED in rows.labels.names):
         return dict(recordings), ()
-    episodes: dict[str, tuple[int, int]] = {}
-    lengths: list[float] = []
+    episodes = {}
+    lengths = []
     left_out = 0
     for name, (low, high) in recordings.items():
         span = float(rows.clock[high - 1] - rows.clock[low])

@@ -176,7 +176,7 @@ class _Form:
         self.lacks = self.half = self.named = self.unnamed = False
         self.zone = ""  # by its name
         self._digits = 9  # of the shortest first number
-        self._over: list[bool] = [False, False]  # 12: the first number, the second
+        self._over = [False, False]  # 12: the first number, the second
         self._shown = ""
 
     def add(self, text: pl.Series) -> None:

@@ -80,7 +80,7 @@ def chance_test(scores: Sequence[Floats], classes: Sequence[int], y: Ints, episo
 def _courses(y: Ints, first: Ints, length: Ints) -> _Courses:
     """Number the different sequences of labels. A sequence in which all labels are equal counts as the same at every
     length."""
-    known: dict[bytes, int] = {}
+    known = {}
     labels: list[Ints] = []
     of_episode = np.empty(first.size, np.int64)
     for number, (start, size) in enumerate(zip(first.tolist(), length.tolist(), strict=True)):
@@ -143,7 +143,7 @@ def _number_of_ways(of_episode: Ints, n_kinds: int) -> int:
 def _all_ways(of_episode: Ints) -> Iterator[Ints]:
     """Yield every different assignment of the label sequences to the episodes, in blocks (R, E) of sequence numbers."""
     rows = max(1, _AT_ONCE // of_episode.size)
-    block: list[list[int]] = []
+    block = []
     for way in _orders(np.bincount(of_episode).tolist(), of_episode.size):
         block.append(way)
         if len(block) == rows:

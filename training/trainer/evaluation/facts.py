@@ -15,7 +15,7 @@ Report = Json
 
 CHANCE = 0.5
 LOUD = 1.5  # times the promised false alarms, from which a promise is broken and not somewhat missed
-MISSING: Metric = {"value": None, "ci95": None}
+MISSING = {"value": None, "ci95": None}
 PLAIN = {
     "logistic_regression": "A logistic regression",
     "isolation_forest": "An isolation forest",
@@ -36,7 +36,7 @@ class Facts(SimpleNamespace):
 
 def facts_of(report: Report) -> Facts:
     """Compute all facts from a report."""
-    metrics: Mapping[str, Metric] = report["metrics"]["test"]
+    metrics = report["metrics"]["test"]
     split, words = report["split"], report["classes"]["words"]
     facts = Facts(
         # Without the classes that never trained where there are such.

@@ -109,7 +109,7 @@ class RankMeasure:
         hits = n_up[:, None] - np.take(_cumulated(up), self._ups_below, axis=1)
         alarms = hits + (n_down[:, None] - below)
         precision = hits / np.maximum(alarms, 1.0)
-        area: Floats = np.einsum("rn,rn->r", up, precision) / n_up
+        area = np.einsum("rn,rn->r", up, precision) / n_up
         return np.where(n_down > 0, area, np.nan)
 
 
@@ -121,8 +121,7 @@ def _cumulated(counts: Weights) -> Weights:
 
 
 def _dot(left: Weights, right: Weights) -> Floats:
-    product: Floats = np.einsum("rn,rn->r", left, right, dtype=np.float64)
-    return product
+    return np.einsum("rn,rn->r", left, right, dtype=np.float64)
 
 
 def why_no_interval(n_resamples: int) -> str | None:

@@ -52,7 +52,7 @@ _SHADES = 8  # of a confusion cell, as classes c0 … c8
 
 def render(report: Json) -> str:
     """Return a self-contained HTML page; equal reports give equal bytes."""
-    without: JsonDict = {"channels": {}, "thresholds": {"rule": None}, "scenarios": []}
+    without = {"channels": {}, "thresholds": {"rule": None}, "scenarios": []}
     report = {**without, "reasons": None, "new_behaviours": None, **report}
     return _template().render(
         report=report,

@@ -53,7 +53,7 @@ def build_report(
         refuse_rows(weighed_by, split, "the weights of a model's parts, or its views, were")
     if operating_point is not None:
         operating_point.refuse_test(evaluation.rows)
-    report: JsonDict = {
+    report = {
         "schema_version": SCHEMA_VERSION,
         "classes": classes.to_dict(),
         "split": split.to_dict() | sides.to_dict(),
@@ -63,7 +63,7 @@ def build_report(
         "notes": [*sides.notes(), *notes],
     }
     report |= {name: getattr(evaluation, name) for name in ("confusion", "per_host", "curves", "intervals")}
-    finished: JsonDict = plain(report | parts)
+    finished = plain(report | parts)
     finished["verdict"] = words.verdict(finished)
     finished["verdict_level"] = words.level(finished)
     return finished

@@ -41,7 +41,7 @@ def _row(name: str, kind: str, test: Scored, alarm: Bools, here: Bools) -> JsonD
 def best_alone(features: Floats32, names: Sequence[str], alarming: Bools) -> JsonDict | None:
     """Return the feature (of N, F) with the highest AUROC alone, in either direction; None if no AUROC can be
     computed."""
-    best: tuple[float, str] | None = None
+    best = None
     for place, name in enumerate(names):
         values = features[:, place]
         known = np.isfinite(values)

@@ -81,8 +81,7 @@ class Classes:
         benign = self.benign or self.names[:1]
         # Summing the others instead of 1 - P keeps the digits of probabilities close to zero.
         others = [k for k, name in enumerate(self.names) if name not in benign]
-        score: Floats = proba[:, others].sum(axis=1)
-        return score
+        return proba[:, others].sum(axis=1)
 
     def words(self) -> dict[str, str]:
         """Return the words "benign" and "malicious-like", each with the data set's own class names if they differ."""

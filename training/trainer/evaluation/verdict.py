@@ -106,7 +106,7 @@ def _share(metric: str, name: str, verb: str, rest: str, few: str, whens: tuple[
     }
 
 
-SUBJECTS: dict[str, Subject] = {
+SUBJECTS = {
     RANKING: {
         "there is no AUROC": caution(
             "How well it tells the classes apart is unknown: {no_auroc}.", lambda f: f.rank["value"] is None
@@ -297,7 +297,7 @@ SUBJECTS: dict[str, Subject] = {
     },
     LEFT_OUT: {"episodes failed validation": good("{quarantined}.", lambda f: f.quarantined)},
 }
-NEEDS: dict[str, Condition] = {PROMISE: _promised, RIVAL: lambda f: f.rival}  # of a whole subject
+NEEDS = {PROMISE: _promised, RIVAL: lambda f: f.rival}  # of a whole subject
 RULES = [rule._replace(about=about, when=when) for about, own in SUBJECTS.items() for when, rule in own.items()]
 
 

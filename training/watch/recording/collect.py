@@ -55,7 +55,7 @@ class MachineCollector:
     def _cpu(self) -> Sample:
         times = psutil.cpu_times()
         irq = [getattr(times, name) for name in ("irq", "softirq") if hasattr(times, name)]
-        found: Sample = {
+        found = {
             "cpu_user": times.user,
             "cpu_system": times.system,
             "cpu_iowait": getattr(times, "iowait", None),
@@ -94,7 +94,7 @@ class MachineCollector:
         stat = proc.pairs(proc.read_text("/proc/stat"))
         vm = proc.pairs(proc.read_text("/proc/vmstat"))
         meminfo = dict(_meminfo(proc.read_text("/proc/meminfo")))
-        found: Sample = {
+        found = {
             "forks": stat.get("processes"),
             "page_faults": vm.get("pgfault"),
             "page_faults_major": vm.get("pgmajfault"),

@@ -68,7 +68,7 @@ def tables(text: str) -> dict[str, dict[str, float]]:
 
     The text has two lines for each protocol, one of names and one of values, each after the protocol's name.
     """
-    found: dict[str, dict[str, float]] = {}
+    found = {}
     lines = text.splitlines()
     for names, values in zip(lines[::2], lines[1::2], strict=False):
         protocol, _, keys = names.partition(":")

@@ -88,7 +88,7 @@ def takes(box: Box, seed: int, short: bool) -> list[tuple[str, bool]]:
 
     The order is shuffled, so that the time of an episode does not reveal its behaviour.
     """
-    wanted: list[tuple[str, bool]] = [(ORDINARY, True)] * (1 if short else REFERENCE_TAKES)
+    wanted = [(ORDINARY, True)] * (1 if short else REFERENCE_TAKES)
     for scenario in SCENARIOS.values():
         if scenario.name != ORDINARY:
             count = MALICIOUS_TAKES if scenario.malicious else BENIGN_TAKES

@@ -106,8 +106,8 @@ MEANINGS = {counter: Meaning(*words.split()) for counter, words in _lines(_MEANI
 
 def read_perfmon(paths: Sequence[Path]) -> RecordedTable:
     """Return the samples in the files of all hosts. Raises DataError."""
-    recordings: list[Recording] = []
-    notes: list[str] = []
+    recordings = []
+    notes = []
     for path in paths:
         found, said = _read(path)
         recordings += found

@@ -140,7 +140,7 @@ def read_server(base: str, fetch: Fetch, asked: RangeQuery) -> shared.RecordedTa
 
     names = "|".join(METRICS)
     narrowed = f",{asked.match}" if asked.match else ""
-    found: dict[str, dict[str, _Values]] = {}
+    found = {}
     selector = f'{{__name__="{ALWAYS}"{narrowed}}}'
     span = {"start": asked.since, "end": asked.until}
     instances = ask("label/instance/values", **{"match[]": selector}, **span).data
@@ -165,7 +165,7 @@ def read_server(base: str, fetch: Fetch, asked: RangeQuery) -> shared.RecordedTa
 def read_file(path: Path) -> shared.RecordedTable:
     """Return the samples from a file with answers to range queries, one answer in each line or a single one. Raises
     DataError."""
-    by_instance: dict[str, list[PromSeries]] = defaultdict(list)
+    by_instance = defaultdict(list)
     for document in _documents(shared.content_of(path), path):
         for one in _series(_decoded(document, str(path), f"{path} holds a Prometheus' refusal"), str(path)):
             by_instance[_instance(one, str(path))].append(one)
@@ -246,7 +246,7 @@ def _preset(instance: str, series: Sequence[PromSeries]) -> dict[str, _Values]:
     """Return the times and values of one instance's channels, computed from series of the node exporter's metrics.
     Raises DataError."""
     _check_once(instance, series)
-    parts: dict[tuple[tuple[str, str], ...], list[PromSeries]] = defaultdict(list)
+    parts = defaultdict(list)
     for one in series:
         if one.metric.get("__name__") in METRICS:
             parts[tuple(sorted(one.metric.items()))].append(one)
@@ -257,7 +257,7 @@ def _preset(instance: str, series: Sequence[PromSeries]) -> dict[str, _Values]:
     raw = {labels: _placed(t, at, values) for labels, (at, values) in known.items()}
     fresh = _fresh(np.stack(list(raw.values()), axis=1))
     t = t[fresh]
-    found: dict[str, _Values] = {}
+    found = {}
     for name in dict.fromkeys(channel for channel, *_ in SELECTORS):
         columns, metrics = [], set()
         for channel, metric, *modes in SELECTORS:
