@@ -27,7 +27,7 @@ PAIR = "~"  # between the two channels of a correlation
 
 def absent(X: AnyArray) -> Bools:
     """Return a mask (N, C) of the channels that are absent from each of the settled windows ``X`` (N, C, T)."""
-    return np.asarray(np.isnan(X[:, :, 0]))
+    return np.isnan(X[:, :, 0])
 
 
 def is_settled(X: AnyArray) -> bool:

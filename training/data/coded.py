@@ -66,7 +66,7 @@ class Coded:
 
     def strings(self, rows: AnyArray | slice = slice(None)) -> Names:
         """Return the names of the selected rows as an array of strings."""
-        return np.asarray(self.names[self.codes[rows]])
+        return self.names[self.codes[rows]]
 
     def laid(self, room: WorkingMemory = ROOM) -> Names:
         """Return the names of all rows as an array of strings, which is in memory or, if large, in a file."""
@@ -79,7 +79,7 @@ class Coded:
     @property
     def present(self) -> Names:
         """The names that occur in at least one row, ascending."""
-        return np.asarray(self.names[np.bincount(self.codes, minlength=self.names.size) > 0])
+        return self.names[np.bincount(self.codes, minlength=self.names.size) > 0]
 
 
 def distinct(names: Names) -> set[str]:
@@ -114,4 +114,4 @@ def _placed(code: Indices) -> Codes:
         return np.asarray(np.unique(code, return_inverse=True)[1], np.int32)
     there = np.bincount(code, minlength=count) > 0
     place = np.cumsum(there, dtype=np.int32) - np.int32(1)
-    return np.asarray(place[code])
+    return place[code]

@@ -178,7 +178,7 @@ class Sided(NamedTuple):
 
     def centred(self, name: str, centres: Centres) -> Floats:
         """Return (n, D) the windows in one view, relative to the centres of their hosts."""
-        return np.asarray(self.tables[name] - centres.of(self.host))
+        return self.tables[name] - centres.of(self.host)
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ class Weights:
 def _bounded(values: Floats) -> Floats:
     """Compress values into ±``FARTHEST`` without changing their order, almost linearly near 0: clipping would make
     ties."""
-    return np.asarray(FARTHEST * np.tanh(values / FARTHEST))
+    return FARTHEST * np.tanh(values / FARTHEST)
 
 
 def choose(odds: Floats, surprise: Floats, alarming: Bools, weight: Floats) -> tuple[tuple[float, float, float], float]:

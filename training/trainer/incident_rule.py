@@ -231,5 +231,5 @@ def _enough_at(rule: JoinRule, place: Ints, margin: Floats) -> Bools:
     for back in range(min(rule.n, margin.size) - 1, -1, -1):
         total += np.where(place >= back, np.concatenate((np.zeros(back), values[: margin.size - back])), 0.0)
     if rule.join is JoinBy.COUNT:
-        return np.asarray(total >= rule.k)
-    return np.asarray((place >= rule.n - 1) & (total > 0))
+        return total >= rule.k
+    return (place >= rule.n - 1) & (total > 0)

@@ -49,12 +49,12 @@ class Linear:
 
     def contributions(self, X: Floats32) -> Floats:
         """Return (n, K, F): what each feature adds to each margin, K = 1 for two classes; the bias is not included."""
-        return np.asarray(self._standard(X.astype(np.float64))[:, None, :] * self.weights.T)
+        return self._standard(X.astype(np.float64))[:, None, :] * self.weights.T
 
     def _standard(self, values: Floats) -> Floats:
         standard = (np.arcsinh((values - self.center) / self.scale) - self.mean) * self.gain
         standard[np.isnan(standard)] = 0.0
-        return np.asarray(standard)
+        return standard
 
     def to_json(self) -> str:
         return json.dumps({name: getattr(self, name).tolist() for name in self.__slots__})

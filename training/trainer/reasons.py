@@ -44,7 +44,7 @@ def parts_of(features: Sequence[str], channels: Sequence[str]) -> Floats:
 def log_odds(proba: Floats, alarm: Bools) -> Floats:
     """Return (n,) the log odds that a window is of any class that alarms, from probabilities (n, K)."""
     p, rest = (proba[:, mine].sum(axis=1).clip(1e-12) for mine in (alarm, ~alarm))
-    return np.asarray(np.log(p) - np.log(rest))
+    return np.log(p) - np.log(rest)
 
 
 def shares(carried: Floats, lacks: Bools | None = None) -> Floats:

@@ -223,7 +223,7 @@ def _orders(n: int, m: int) -> Floats:
         whole = np.zeros(-(-length // k) * k)
         whole[:length] = terms
         terms = whole.reshape(-1, k).cumsum(axis=0).reshape(-1)[:length]
-    return np.asarray(np.cumsum(terms))
+    return np.cumsum(terms)
 
 
 def _unlike(values: Floats) -> float:

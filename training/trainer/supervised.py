@@ -272,4 +272,4 @@ def _integrated(net: Net, asked: WindowsToExplain, device: torch.device) -> Floa
                 odds = proba[:, alarm].sum(dim=1).log() - proba[:, ~alarm].sum(dim=1).log()
                 slope += torch.autograd.grad(odds.sum(), x)[0]
         parts.append((slope / STEPS * (high - low)).double().cpu())
-    return np.asarray(torch.cat(parts).numpy())
+    return torch.cat(parts).numpy()

@@ -221,13 +221,13 @@ def class_weights(y: Ints, classes: int) -> Floats:
     """
     counts = np.bincount(y, minlength=classes).astype(np.float64)
     weights = np.where(counts > 0, 1 / np.sqrt(np.maximum(counts, 1)), 0.0)
-    return np.asarray(weights * (y.size / (weights * counts).sum()))
+    return weights * (y.size / (weights * counts).sum())
 
 
 def softmax(logits: Floats) -> Floats:
     """Compute the softmax along the last axis."""
     shifted = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return np.asarray(shifted / shifted.sum(axis=-1, keepdims=True))
+    return shifted / shifted.sum(axis=-1, keepdims=True)
 
 
 def log_loss(y: Ints, proba: Floats, weights: Floats) -> float:

@@ -30,7 +30,7 @@ def tidy(names: Names, what: str) -> Names:
                 "these rows out."
             )
     check_alike(stripped.tolist(), what)
-    return np.asarray(stripped[place.reshape(names.shape)])
+    return stripped[place.reshape(names.shape)]
 
 
 def check_alike(names: Iterable[str], what: str) -> None:

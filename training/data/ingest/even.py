@@ -34,7 +34,7 @@ def rows_of_doubles(t: Floats, recording: Rows) -> Rows:
     """Return the numbers of the rows whose recording and time equal those of another row; the rows are sorted by
     both."""
     same = ~_changes(t, recording)[1:]
-    return np.asarray(np.flatnonzero(np.r_[False, same] | np.r_[same, False]))
+    return np.flatnonzero(np.r_[False, same] | np.r_[same, False])
 
 
 def _changes(*keys: AnyArray) -> Bools:

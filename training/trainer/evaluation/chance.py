@@ -129,7 +129,7 @@ def _statistic(tables: Sequence[Tables], ways: Ints, n: int) -> Floats:
     values = np.stack(each, axis=1)
     there = np.isfinite(values)
     with np.errstate(invalid="ignore"):
-        return np.asarray(np.where(there, values, 0.0).sum(axis=1) / there.sum(axis=1))
+        return np.where(there, values, 0.0).sum(axis=1) / there.sum(axis=1)
 
 
 def _number_of_ways(of_episode: Ints, n_kinds: int) -> int:

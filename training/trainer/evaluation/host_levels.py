@@ -260,7 +260,7 @@ class HostLevels:
         if self.usual is None:
             return score
         names, place = np.unique(host, return_inverse=True)
-        return np.asarray(score - np.array([self.known.get(name, self.usual) for name in names.tolist()])[place])
+        return score - np.array([self.known.get(name, self.usual) for name in names.tolist()])[place]
 
     def notes(self, host: Names) -> list[str]:
         """Return sentences for readers of the figures: which hosts' scores are measured from their own level, and which
