@@ -32,7 +32,7 @@ class Takes(StrEnum):
     TENSORS = "tensors"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Family:
     """A model family: its code, flags and libraries, and the facts by which its trainings are scheduled.
 

@@ -46,7 +46,7 @@ def trains_on_all(spec: Mapping[str, Any], like: Mapping[str, Any], hosts: Seque
     return spec.get("split_recipe") != Recipe.HOST or {*hosts} <= {*(spec.get("train_hosts") or ())}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Fold:
     """A figure of a rotation, such as its AUROC: the mean over hosts, the spread, and the worst host with its value."""
 

@@ -10,7 +10,7 @@ from typing import Any
 from training.printable import size
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Grown:
     """The present size of a folder, a group of files or a database table that grows, and its limit."""
 

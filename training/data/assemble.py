@@ -21,7 +21,7 @@ from training.data.values import Floats32, Indices, Ints
 from training.data.windows import ClassSpan, class_spans, placed_rows
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class BuildOptions:
     """The options of a build.
 

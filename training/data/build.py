@@ -54,7 +54,7 @@ UNHEARD = lambda _what, _share: None  # noqa: E731
 Asked = tuple[Path, float | None]  # an episode, and the rate at which it is wanted: its own without
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Summary:
     """The results of a build, shown to a person or printed as JSON."""
 

@@ -250,7 +250,7 @@ def cut_at_once(
     return WindowSet(X=np.concatenate(parts), rows=planned.rows.laid(planned.rows.label.laid()))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class CutWindows:
     """The facts about the windows that are known once all are cut; ``digests`` maps a temporary file, which the build
     deletes at its end."""

@@ -81,7 +81,7 @@ VALIDATION_SCHEMA: dict[str, Any] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class WindowSet:
     """N normalised windows ``X``, float32 (N, C, T), and a row for each. Each channel of a window is known in all
     samples or absent from all."""
@@ -115,7 +115,7 @@ class Sampling(NamedTuple):
     views: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Labelling:
     """The classes: ``names`` in the order of their integers, and the ``benign`` ones, which raise no alarm.
 
@@ -414,7 +414,7 @@ def lacked(windows: WindowSet | ManyWindows, names: Sequence[str]) -> tuple[str,
     return tuple(sorted(names[number] for number in np.flatnonzero(lacks.any(axis=0)).tolist()))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Dataset:
     """The part of a processed data set that one mode may see. All arrays have N rows, in the same order.
 

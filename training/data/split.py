@@ -56,7 +56,7 @@ class SideCount(NamedTuple):
     episodes: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Split:
     """The row numbers of the windows on each side, ascending; a window is on one side, or on none if it was purged or
     its host is left out."""

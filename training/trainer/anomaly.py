@@ -36,7 +36,7 @@ FARTHEST = 10.0  # standard deviations: one dimension out of bounds must not dro
 FEW = 4  # reference windows that count as much for a host's centre as all training windows do
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Centres:
     """The middle (D,) of each host's ordinary work in one view: the mean of its reference windows.
 
@@ -73,7 +73,7 @@ def _mean(values: AnyArray, otherwise: Floats) -> Floats:
     return np.where(count > 0, total / np.maximum(count, 1), otherwise)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Neighbours:
     """Computes distances to the nearest benign windows after whitening, so that usual variation counts little.
 
@@ -181,7 +181,7 @@ class Sided(NamedTuple):
         return self.tables[name] - centres.of(self.host)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FittedView:
     """One view: the hosts' centres, the nearest benign windows, and how rare a distance is."""
 
@@ -197,7 +197,7 @@ class FittedView:
         return cls(replace(centres, own={}), near, rare)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Surprises:
     """A detector's fitted views (see the module). Hosts have no centre of their own before ``settled``."""
 
@@ -288,7 +288,7 @@ def shares_of(names: Sequence[str], lead: float = 0.0) -> dict[str, float]:
     return {name: (1 - lead) / len(names) + (lead if place == 0 else 0.0) for place, name in enumerate(names)}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ChosenViews:
     """The result of the choice: each view's share of the score, the candidates' AUROC on the training side, and the
     reason."""

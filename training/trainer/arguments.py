@@ -22,7 +22,7 @@ from training.hyper import whole as whole_flag
 STATE_VARIABLE = "CIS490_STATE_DIR"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TrainerArgs:
     """A trainer's checked command line."""
 

@@ -84,7 +84,7 @@ class _Members(msgspec.Struct):
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Checkpoint:
     """A verified checkpoint: the JSON document, and the sidecar's verified bytes."""
 

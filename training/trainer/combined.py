@@ -46,7 +46,7 @@ CLEARLY = 0.95  # … has a loss of less than this share of its loss in the fold
 FIXED = (-0.8, 0.8, 0.4)  # weights where none can be chosen; see `Weights`
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Weights:
     """The weights of both parts: the log odds of an alarm are ``start`` + ``odds`` · log odds + ``surprise`` ·
     surprise, both compressed by `_bounded`.
@@ -110,7 +110,7 @@ def choose(odds: Floats, surprise: Floats, alarming: Bools, weight: Floats) -> t
     return (start, own, unlike), float(found.fun)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Combined:
     """Both trained parts, and their weights. ``alarm`` (K,) marks the classes that are not benign."""
 

@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return perform(work, out=sys.stderr)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Drift:
     """The result of comparing a host with its reference, in stretches of about a minute.
 

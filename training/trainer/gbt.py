@@ -87,7 +87,7 @@ class BoosterPart(NamedTuple):
         return found / self.temperature
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Gbt:
     """A trained model: its two boosters, in the order of ``STARTS``."""
 

@@ -158,7 +158,7 @@ def _of(together: Sequence[Window]) -> Incident:
 # -- all windows at once -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Runs:
     """Windows sorted by stream and time; ``order`` (N,) are their places before sorting, the other arrays are
     sorted."""

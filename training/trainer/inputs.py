@@ -34,7 +34,7 @@ NONE_ASIDE = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Inputs:
     """N windows in the order of the data set; ``X`` is what the model learns from."""
 

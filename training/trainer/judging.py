@@ -47,7 +47,7 @@ PART = 16_384  # windows: a multiple of every family's block, as a block's size 
 Mapped = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[Any]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Judged:
     """A model's scores for every window of a data set; ``inputs`` and ``scored`` are in the data set's order."""
 
@@ -85,7 +85,7 @@ class Judged:
         return None if thresholds is None else self.scored.score > thresholds
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OpenedModel:
     """A verified checkpoint with the model that it holds, ready to score."""
 
@@ -261,7 +261,7 @@ def split_again(judged: Judged) -> Split:
 # -- in parts, each on any worker: with the same blocks of windows as in one process, and so to the same bytes --------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Scoring:
     """Scores a part of the windows on any worker that can read checkpoint and data; both paths are absolute."""
 

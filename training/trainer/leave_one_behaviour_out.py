@@ -20,7 +20,7 @@ from training.trainer.inputs import Inputs
 MOST_WORK = 100_000  # windows to learn from, of all trainings together, that a quick family trains again unasked
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LeaveOutPlan:
     """The behaviours to leave out in turn, tested ones that never trained, and those not left out, with the reason."""
 

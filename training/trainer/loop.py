@@ -23,7 +23,7 @@ WARM_UP = 0.15  # share of all steps until the peak learning rate
 FIRST, LAST = 0.05, 0.002  # learning rate at the ends, as shares of the peak
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class LoopSpec:
     """The settings of the training loop. ``lr`` is the highest learning rate.
 
@@ -39,7 +39,7 @@ class LoopSpec:
     seed: int
 
 
-@dataclass(slots=True)
+@dataclass
 class LoopState:
     """All that the loop must save besides weights, optimiser and random state."""
 

@@ -24,7 +24,7 @@ ALWAYS = ("numpy", "polars", "scikit-learn", "scipy", "zstandard", "jinja2")
 PACKAGES = ("data", "trainer")  # what trainers are made of, below training/
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RunKey:
     """All facts that can change a run's result. Runs of equal keys give byte-identical files.
 

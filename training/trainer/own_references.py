@@ -15,7 +15,7 @@ from training.data.schema import FeatureSchema
 from training.trainer.contract import BadData
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OwnReferences:
     """A host's own references: its resting levels (see `training.data.normalise`), and the windows (M) of its reference
     recordings.

@@ -73,7 +73,7 @@ def named(channels: Sequence[str], share: Floats, most: int = SHOWN) -> list[tup
 # -- windows of a data set ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Usual:
     """The median of each channel (C,) and feature (F,) on a host.
 
@@ -166,7 +166,7 @@ def carried_by_stretch(fitted: Fitted, windows: Inputs, asked: WindowsToExplain,
     return np.stack(falls, axis=1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Reasons:
     """The explanations of the n windows ``rows``: each channel's share of the score, and each stretch's.
 

@@ -72,7 +72,7 @@ def _names(first: Names, second: Names) -> Names:
     return ROOM.joined((first, second), first.size + second.size, np.result_type(first, second))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Added:
     """References of hosts that are new to a model, in order to adapt it to them; ``inputs`` holds their windows.
 

@@ -141,7 +141,7 @@ def train(
     progress.event("done", checkpoint=path.name, metric=auroc, verdict=report["verdict"])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RunSetup:
     """The values that all trainings of one run share; references of the hosts ``also`` are used for training too."""
 
@@ -206,7 +206,7 @@ def split_of(args: TrainerArgs, inputs: Inputs, *, supervised: bool) -> Split:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TrainedModel:
     """A trained model, and the data on which it is judged."""
 

@@ -35,7 +35,7 @@ MOST_ALIKE = 0.95  # of neighbours' correlation
 FARTHEST = 40  # stretches apart that are looked at for correlation
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StretchSeries:
     """One host's stretches in time order, each with the means of M measures; NaN where none was measured.
 

@@ -71,7 +71,7 @@ class ViewMaker(nn.Module):
         return {name: found[name].cpu().numpy() for name in names}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Anomaly:
     """A detector: its views, what is usual in each, and each view's share of the score.
 

@@ -38,7 +38,7 @@ class Undelivered(TypedDict):
     told: JsonDict
 
 
-@dataclass(slots=True)
+@dataclass
 class Streams:
     """The states of streams by name, for one checkpoint and rule, and the records of hosts.
 

@@ -66,7 +66,7 @@ AT_ONCE = 512  # windows in one forward pass when nothing is learnt
 STEPS = 16  # of integrated gradients
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Classifier:
     """A trained network, and the values that are needed to build it again."""
 

@@ -18,7 +18,7 @@ from training.hyper import HyperValues
 from training.trainer.contract import Keeper, Progress, Stop
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class MemoryLimits:
     """Limits on a training's memory: how much is kept in memory, and how much is read at a time.
 
@@ -53,7 +53,7 @@ TEMPERATURES = np.round(np.geomspace(0.25, 16, 25), 4)
 History = list[dict[str, float | int | None]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class GivenWindows:
     """Windows as a model gets them: ``X`` in its family's form, their features, and each one's host."""
 
@@ -65,7 +65,7 @@ class GivenWindows:
         return GivenWindows(self.X[rows], self.features[rows], self.host[rows])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class WindowsToExplain(GivenWindows):
     """Windows (n) whose scores are to be explained, and the usual value that replaces each of their values."""
 

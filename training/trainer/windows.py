@@ -42,7 +42,7 @@ class Windows(ABC):
         return torch.randperm(len(self), generator=generator)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Resident(Windows):
     """Holds all windows, normalised, on the device."""
 
@@ -59,7 +59,7 @@ class Resident(Windows):
         return self.data.index_select(0, moved(rows, self.place))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Streamed(Windows):
     """Reads windows from the memory map, and normalises them, when they are needed."""
 
@@ -83,7 +83,7 @@ class Streamed(Windows):
         return moved(normal, self.device)
 
 
-@dataclass(slots=True)
+@dataclass
 class Pooled(Windows):
     """Reads windows pool by pool, in the order that ``order`` drew last; one pool at a time is on the device.
 

@@ -58,7 +58,7 @@ class Counts(NamedTuple):
     nan_share: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Ingested:
     """N windows of T samples on C channels, with the facts about them. Arrays have length N unless noted; times are in
     seconds."""

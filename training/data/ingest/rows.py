@@ -62,7 +62,7 @@ class TableClasses(NamedTuple):
     benign: Benign
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SampleRows:
     """The S samples of a table, with their times ``t`` in seconds; None if the table has no times.
 

@@ -80,7 +80,7 @@ def places_of(name: str, behaviour: Names) -> Ints:
     return np.flatnonzero((behaviour == BENIGN) | (behaviour == name))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Unshown:
     """One model's scores and alarms for a behaviour: by default, of a model that was trained without the behaviour.
 

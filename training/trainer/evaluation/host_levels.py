@@ -94,7 +94,7 @@ class LevelUse(StrEnum):
     FOLLOWS = "follows"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Scale:
     """Converts scores to the scale on which hosts are compared: the log odds of probabilities; anomaly scores as they
     are."""
@@ -137,7 +137,7 @@ class Quantiles(NamedTuple):
         return ReferenceLevel(usual, high, int(values.size))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ReferenceLevel:
     """A host's reference in figures: its level and the threshold it would set alone, both on the `Scale`, and its
     windows."""
@@ -155,7 +155,7 @@ class ReferenceLevel:
         return above + min(0.0, self.high - above) * self.windows / (self.windows + HALF)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ReferenceScores:
     """Scores (M,) of reference windows on which the model was not trained, and the host of each.
 
@@ -224,7 +224,7 @@ NO_LEVELS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class HostLevels:
     """The levels from which anomaly scores are measured, by host.
 
@@ -277,7 +277,7 @@ class HostLevels:
         return {"quantile": MEASURED_FROM, "known": self.known, "usual": self.usual}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LeftOut:
     """One calibration host's rates under each rule, by the threshold and margin of the other hosts."""
 
@@ -288,7 +288,7 @@ class LeftOut:
     tpr: dict[LevelUse, float]  # empty where no window is malicious-like
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class HostThresholds:
     """The thresholds of hosts that have a level; every other host has the calibrated one.
 

@@ -34,7 +34,7 @@ KEPT = 0.8  # of the stretches that the best candidate catches: a rule may give 
 CURVE_POINTS = 24
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Timeline:
     """Scored windows, grouped by recording and in time order; ``margin`` (N,) is score minus threshold."""
 
@@ -135,7 +135,7 @@ def refuse_rows(rows: Ints, split: Split, what: str) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Choice:
     """The chosen rule, the numbers of the rows on which it was chosen, and why."""
 

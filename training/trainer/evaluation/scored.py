@@ -18,7 +18,7 @@ NAMELESS = "unknown"  # the host of data that name none
 SHOWN = 3  # names of classes in one pair of brackets
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Classes:
     """The classes' names, in the order of their numbers, and which of them are benign.
 
@@ -109,7 +109,7 @@ def _beside(ours: str, names: Sequence[str], plain: str) -> str:
     return f"{ours} (here: {some(sorted(names), SHOWN)})"  # no order decides a word
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Scored:
     """Scores of N windows with the rows that are needed to judge them; the rows' labels are class numbers.
 

@@ -22,7 +22,7 @@ FEW_IN_ORDER = 4  # recordings of a kind: fewer may stand in order by accident
 SHOWN = 5  # names in one sentence
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Sides:
     """The number of windows by side and host, and by side and class; sides, hosts and classes in a fixed order."""
 

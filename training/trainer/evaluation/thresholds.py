@@ -30,7 +30,7 @@ class ChosenOnTestError(LeakError):
     """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OperatingPoint:
     """The alarm threshold: a window whose score is *greater* than its host's threshold raises an alarm.
 
