@@ -371,10 +371,7 @@ def _weights(task: Task, folds: Folds, parts: Parts, alarm: Bools, anomaly: ssl.
 
 
 def _chosen(
-    task: Task,
-    found: list[tuple[Ints, Floats, Floats, bool]],
-    left_out: tuple[str, ...],
-    anomaly: ssl.Anomaly,
+    task: Task, found: list[tuple[Ints, Floats, Floats, bool]], left_out: tuple[str, ...], anomaly: ssl.Anomaly
 ) -> tuple[Weights, float]:
     rows, odds, surprises = (np.concatenate([one[place] for one in found]) for place in range(3))
     new = np.concatenate([np.full(one[0].size, one[3]) for one in found])

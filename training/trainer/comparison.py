@@ -256,13 +256,7 @@ def _drawn(gap: Callable[[Weights], Floats], support: int, **sizes: int) -> Json
 
 
 def paired_rates(
-    scored: Scored,
-    a: Bools | None,
-    b: Bools | None,
-    *,
-    classes: Classes,
-    n_resamples: int = 1000,
-    seed: int = 0,
+    scored: Scored, a: Bools | None, b: Bools | None, *, classes: Classes, n_resamples: int = 1000, seed: int = 0
 ) -> JsonDict:
     """Compute the alarm rates of ``a`` minus those of ``b`` on the same windows: ``tpr`` and ``fpr``, each {value,
     ci95}.

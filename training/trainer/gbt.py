@@ -327,15 +327,7 @@ class Pages(xgboost.DataIter):
     """Feeds windows to XGBoost's external memory, ``step`` at a time; XGBoost stores its bins in ``files``."""
 
     def __init__(
-        self,
-        X: Floats32,
-        rows: Ints,
-        y: Ints,
-        weights: Floats,
-        *,
-        step: int,
-        files: Path,
-        page_bytes: int,
+        self, X: Floats32, rows: Ints, y: Ints, weights: Floats, *, step: int, files: Path, page_bytes: int
     ) -> None:
         """Take the windows at ``rows`` of ``X``, with their classes ``y``; ``weights`` has one for each class."""
         super().__init__(cache_prefix=str(files))

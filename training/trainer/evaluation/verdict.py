@@ -205,8 +205,7 @@ SUBJECTS = {
             _surely_loud,
         ),
         "interval ends below twice the promise": good(
-            "It keeps its promise of {target} false alarms {where}.",
-            lambda f: f.above(f.fpr["ci95"][1]) < KEPT,
+            "It keeps its promise of {target} false alarms {where}.", lambda f: f.above(f.fpr["ci95"][1]) < KEPT
         ),
         "interval contains the promise, rate 1.5 times the promise or more": caution(
             "{Where} it seems to raise {times} times the alarms it promised, but the test is too small to be sure.",
@@ -263,20 +262,14 @@ SUBJECTS = {
     },
     RIVAL: {
         "better than the model by more than 0.005 (anomaly scores: 0.02), interval of the gap above 0": caution(
-            "{plain} on the same features does better ({against}): prefer it.",
-            lambda f: _better(f) and f.surely_ahead,
+            "{plain} on the same features does better ({against}): prefer it.", lambda f: _better(f) and f.surely_ahead
         ),
         "better by as much, interval contains 0": caution(
-            "{plain} on the same features does better ({against}), though the test is too small to be sure.",
-            _better,
+            "{plain} on the same features does better ({against}), though the test is too small to be sure.", _better
         ),
-        "within 0.005": good(
-            "{plain} on the same features does as well ({against}).",
-            lambda f: f.ahead > -AS_GOOD,
-        ),
+        "within 0.005": good("{plain} on the same features does as well ({against}).", lambda f: f.ahead > -AS_GOOD),
         "worse than the model, interval of the gap below 0": good(
-            "It does better than {a_plain} on the same features ({against}).",
-            lambda f: f.surely_behind,
+            "It does better than {a_plain} on the same features ({against}).", lambda f: f.surely_behind
         ),
         "worse, interval contains 0": good(
             "It does better than {a_plain} on the same features ({against}), though the test is too small to be sure.",
