@@ -230,7 +230,7 @@ def test_without_a_threshold_there_is_nothing_to_explain(place, capsys):
 
 def test_more_alarms_than_are_explained_are_said_to_be(trees):
     found = explain(trees.fitted, trees.inputs, np.flatnonzero(trees.alarm)[:9])
-    few = replace(found, rows=found.rows[::3], share=found.share[::3], moment=found.moment[::3])
+    few = found._replace(rows=found.rows[::3], share=found.share[::3], moment=found.moment[::3])
     told = "\n".join(lines(trees, (), few))
     assert "of 9 alarms 3 were explained, evenly drawn" in told
     assert "which is not to say that they caused it" in told

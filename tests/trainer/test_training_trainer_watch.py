@@ -414,7 +414,7 @@ def test_models_that_cannot_watch_are_refused(world):
     model = open_model(world.checkpoint)
     own = own_references([str(world.references)], "h0", "machine", schema_of(model.checkpoint))
     for key, value, words in (("mode", "oracle", "only a laboratory has"), ("threshold", None, "has no threshold")):
-        other = replace(model, checkpoint=replace(model.checkpoint, document={**model.document, key: value}))
+        other = model._replace(checkpoint=model.checkpoint._replace(document={**model.document, key: value}))
         with pytest.raises(BadData, match=words):
             HostDetector(other, own, host="h0", view="machine", began_at=0.0)
 

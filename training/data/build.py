@@ -31,7 +31,7 @@ from training.data.doubts.cross_episode_checks import judge_together
 from training.data.doubts.label_copies import label_again
 from training.data.doubts.spelling import check_alike, hosts_alike
 from training.data.doubts.windows import WindowsInQuestion, doubts
-from training.data.episode import EpisodeError, Meta, deeper, find_episodes
+from training.data.episode import Meta, deeper, find_episodes
 from training.data.errors import DataError
 from training.data.executors.engine import EngineError
 from training.data.executors.names import SCRATCH, add_executor, spread_over
@@ -82,10 +82,7 @@ def build(episodes: Path, out_dir: Path, options: assemble.BuildOptions, progres
     Raises DataError, with one sentence, if the episodes give no usable data set; FolderBusy if another process writes
     there.
     """
-    try:
-        paths = find_episodes(episodes.absolute())  # workers of an engine have folders of their own
-    except EpisodeError as error:
-        raise DataError(str(error)) from None
+    paths = find_episodes(episodes.absolute())  # workers of an engine have folders of their own
     with alone(out_dir):
         return _build(paths, out_dir, options, progress)
 

@@ -31,7 +31,7 @@ MEMBER_BYTES_MAX = 512 << 20  # a member larger than this is a mistake or an att
 _ULID_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
-class EpisodeError(Exception):
+class EpisodeError(DataError):
     """The files are not a readable episode, or a folder contains no episode; the text says what is wrong."""
 
 

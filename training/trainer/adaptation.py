@@ -10,7 +10,6 @@ import numpy as np
 
 from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE, Mode, Recipe
 from training.data.dataset import WindowSet, load_processed, on_channels, unwritten
-from training.data.errors import DataError
 from training.data.rows import Rows
 from training.data.schema import FeatureSchema
 from training.data.values import Json, JsonDict
@@ -63,10 +62,7 @@ def read_added(model: OpenedModel, place: Path) -> Added:
     """
     schema = schema_of(model.checkpoint)
     if (place / TENSORS_FOLDER).is_dir():
-        try:
-            loaded = load_processed(None, place / TENSORS_FOLDER, place / SCHEMA_FILE, model.checkpoint.mode)
-        except DataError as error:
-            raise BadData(str(error)) from None
+        loaded = load_processed(None, place / TENSORS_FOLDER, place / SCHEMA_FILE, model.checkpoint.mode)
         loaded = on_channels(loaded, schema)
         require_schema(model.checkpoint, loaded.schema)
         known = {str(name) for name in model.document["split"]["train_hosts"]}

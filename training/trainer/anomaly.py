@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -36,8 +35,7 @@ FARTHEST = 10.0  # standard deviations: one dimension out of bounds must not dro
 FEW = 4  # reference windows that count as much for a host's centre as all training windows do
 
 
-@dataclass(frozen=True)
-class Centres:
+class Centres(NamedTuple):
     """The middle (D,) of each host's ordinary work in one view: the mean of its reference windows.
 
     The shorter the reference, the more its centre is drawn towards ``usual``, the middle of the training windows. A
@@ -57,7 +55,7 @@ class Centres:
         for name in sorted(set(host.tolist())):
             mine = references[host == name]
             own[name] = self.usual + (_mean(mine, self.usual) - self.usual) * (len(mine) / (len(mine) + FEW))
-        return replace(self, own=own)
+        return self._replace(own=own)
 
     def of(self, host: Names) -> Floats:
         """Return the centre (n, D) of each window's host."""
@@ -73,8 +71,7 @@ def _mean(values: AnyArray, otherwise: Floats) -> Floats:
     return np.where(count > 0, total / np.maximum(count, 1), otherwise)
 
 
-@dataclass(frozen=True)
-class Neighbours:
+class Neighbours(NamedTuple):
     """Computes distances to the nearest benign windows after whitening, so that usual variation counts little.
 
     Rows must already be relative to their hosts' centres; absent values (NaN) count as the centre's. Neighbours are
@@ -181,8 +178,7 @@ class Sided(NamedTuple):
         return self.tables[name] - centres.of(self.host)
 
 
-@dataclass(frozen=True)
-class FittedView:
+class FittedView(NamedTuple):
     """One view: the hosts' centres, the nearest benign windows, and how rare a distance is."""
 
     centres: Centres
@@ -194,11 +190,10 @@ class FittedView:
         centres = Centres.fit(benign.tables[name]).settled(ordinary.tables[name], ordinary.host)
         near = Neighbours.fit(benign.centred(name, centres), neighbours)
         rare = Surprise.fit(near.distances(judged.centred(name, centres)))
-        return cls(replace(centres, own={}), near, rare)
+        return cls(centres._replace(own={}), near, rare)
 
 
-@dataclass(frozen=True)
-class Surprises:
+class Surprises(NamedTuple):
     """A detector's fitted views (see the module). Hosts have no centre of their own before ``settled``."""
 
     views: Mapping[str, FittedView]
@@ -218,7 +213,7 @@ class Surprises:
         return self._with(lambda name, centres: centres.settled(ordinary.tables[name], ordinary.host))
 
     def _with(self, made: Callable[[str, Centres], Centres]) -> Surprises:
-        return Surprises({name: replace(view, centres=made(name, view.centres)) for name, view in self.views.items()})
+        return Surprises({name: view._replace(centres=made(name, view.centres)) for name, view in self.views.items()})
 
     def only(self, names: Sequence[str]) -> Surprises:
         return Surprises({name: self.views[name] for name in names})
@@ -245,7 +240,7 @@ class Surprises:
     def recalled(self, centres: Mapping[str, Mapping[str, Sequence[float]]]) -> Surprises:
         """Return a copy with the centres that a checkpoint stored."""
         own = {name: {host: np.array(one) for host, one in hosts.items()} for name, hosts in centres.items()}
-        return self._with(lambda name, usual: replace(usual, own=own.get(name, {})))
+        return self._with(lambda name, usual: usual._replace(own=own.get(name, {})))
 
     def arrays(self) -> dict[str, AnyArray]:
         """Return all learnt arrays by name, from which ``load`` rebuilds an equal object."""
@@ -288,8 +283,7 @@ def shares_of(names: Sequence[str], lead: float = 0.0) -> dict[str, float]:
     return {name: (1 - lead) / len(names) + (lead if place == 0 else 0.0) for place, name in enumerate(names)}
 
 
-@dataclass(frozen=True)
-class ChosenViews:
+class ChosenViews(NamedTuple):
     """The result of the choice: each view's share of the score, the candidates' AUROC on the training side, and the
     reason."""
 

@@ -9,9 +9,8 @@ import hashlib
 import json
 import re
 from argparse import ArgumentTypeError
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -24,6 +23,7 @@ from training.families import FAMILIES
 from training.files import write_whole
 from training.trainer.contract import BadData
 from training.trainer.evaluation.host_levels import HostLevels, HostThresholds
+from training.trainer.incident_rule import JoinRule
 from training.trainer.ranges import Range
 from training.trainer.training_windows import SeenWindows
 
@@ -59,6 +59,10 @@ class _Channels(msgspec.Struct):
     none: list[str]
 
 
+class _Schema(msgspec.Struct):
+    fields: FeatureSchema
+
+
 class _Threshold(msgspec.Struct):
     threshold: float | None
     hosts: HostThresholds | None
@@ -80,12 +84,12 @@ class _Members(msgspec.Struct):
     seen: SeenWindows
     ranges: dict[str, Range]
     channels: _Channels
-    incidents: JsonDict | None
+    incidents: JoinRule | None
+    schema: _Schema
     digest: str
 
 
-@dataclass(frozen=True)
-class Checkpoint:
+class Checkpoint(NamedTuple):
     """A verified checkpoint: the JSON document, and the sidecar's verified bytes."""
 
     document: Json
@@ -180,12 +184,8 @@ def _read_json(path: Path) -> JsonDict:
 
 
 def schema_of(checkpoint: Checkpoint) -> FeatureSchema:
-    """Return the schema of the data that the model was trained on. Raises ``CheckpointError``."""
-    learnt = checkpoint.document.get("schema")
-    try:
-        return msgspec.convert(learnt["fields"] if learnt else None, FeatureSchema)
-    except (msgspec.ValidationError, KeyError, TypeError):
-        raise CheckpointError("the checkpoint holds no schema: it is damaged") from None
+    """Return the schema of the data that the model was trained on."""
+    return msgspec.convert(checkpoint.document["schema"]["fields"], FeatureSchema)
 
 
 def require_schema(checkpoint: Checkpoint, found: FeatureSchema) -> None:

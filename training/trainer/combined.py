@@ -267,7 +267,7 @@ class Parts:
         def made(keeper: Keeper) -> bytes | None:
             try:
                 return ask(keeper).astype(np.float64).tobytes()
-            except TrainerError:
+            except (TrainerError, BadData):
                 return None
 
         self._begin(curve=False)

@@ -17,14 +17,18 @@ from typing import Any, Protocol, TextIO
 
 from training.clock import Clock, SystemClock
 from training.contract import THREAD_VARIABLES, Exit
+from training.data.errors import DataError
+
+BadData = DataError
 
 
 class TrainerError(Exception):
     """A training cannot continue; the text is one sentence with the remedy.
 
     ├─ BadArguments        the command line asks for something impossible
-    ├─ EngineUnreachable   an engine or its workers are not there, or were lost: the same command may work later
-    └─ BadData             the data set is missing, damaged, of another schema, or too small
+    └─ EngineUnreachable   an engine or its workers are not there, or were lost: the same command may work later
+
+    Data that are missing, damaged, of another schema or too small raise `BadData`, which is no TrainerError.
     """
 
     code = Exit.BUG
@@ -32,10 +36,6 @@ class TrainerError(Exception):
 
 class BadArguments(TrainerError):  # noqa: N818 - the names say what is bad
     code = Exit.BAD_ARGUMENTS
-
-
-class BadData(TrainerError):  # noqa: N818
-    code = Exit.BAD_DATA
 
 
 class EngineUnreachable(TrainerError):  # noqa: N818
@@ -212,7 +212,7 @@ def _perform(work: Callable[[Progress, Stop], None], progress: Progress, err: Te
         progress.event("interrupted")
         err.write("interrupted: what was learnt is kept; the same command resumes there\n")
         return Exit.INTERRUPTED
-    except TrainerError as error:
+    except (TrainerError, BadData) as error:
         return _fail(progress, err, error.code, str(error))
     except Exception as error:  # noqa: BLE001 - the last line of defence, so that every end has a sentence
         if is_out_of_memory(error):

@@ -19,7 +19,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 import numpy as np
 
-from training.data.values import AnyArray, Bools, Floats, Ints, Json, JsonDict
+from training.data.values import AnyArray, Bools, Floats, Ints, JsonDict
 
 LONGEST = 64  # windows that a rule may take together
 QUIET_S = 60.0  # without an alarm, after which an incident is over: behaviours pause for less
@@ -45,6 +45,10 @@ class JoinRule:
     gap_s: Annotated[float, msgspec.Meta(gt=0)]
     quiet_s: Annotated[float, msgspec.Meta(gt=0)]
 
+    def __post_init__(self) -> None:
+        if self.k > self.n:
+            raise ValueError(f"{self.k} of {self.n} windows are no rule of incidents")
+
     @property
     def words(self) -> str:
         if self.join is JoinBy.MEAN:
@@ -55,17 +59,6 @@ class JoinRule:
 
     def to_dict(self) -> JsonDict:
         return msgspec.to_builtins(self)
-
-    @classmethod
-    def from_dict(cls, stored: Json) -> JoinRule:
-        """Read what ``to_dict`` wrote. Raises ValueError if the values are no valid rule."""
-        try:
-            rule = msgspec.convert(stored, cls)
-        except msgspec.ValidationError as error:
-            raise ValueError(f"the rule of incidents is damaged ({error})") from None
-        if rule.k > rule.n:
-            raise ValueError("the rule of incidents is damaged: its numbers are out of range")
-        return rule
 
 
 def paced(join: JoinBy, k: int, n: int, *, stride_s: float) -> JoinRule:

@@ -11,7 +11,6 @@ import numpy as np
 from training.data import summary
 from training.data.coded import distinct
 from training.data.dataset import Dataset, Validation, load_processed, load_validation
-from training.data.errors import DataError
 from training.data.features import extract
 from training.data.identity import Kinship, of_two_hosts, window_digests
 from training.data.rows import Rows
@@ -96,18 +95,15 @@ class Inputs:
 def read_inputs(args: TrainerArgs, *, takes: Takes) -> Inputs:
     """Read the data set that ``args`` name; raises ``BadData`` with one sentence."""
     named = args.model in RUN_MODELS
-    try:
-        validation = load_validation(args.validation)
-        found = summary.read(args.validation)
-        # The self-supervised trainer may be given no more than the tensors.
-        data = load_processed(
-            args.summary if named or args.summary.exists() else None,
-            args.tensors,
-            args.schema if named or args.schema.exists() else None,
-            args.mode.value,
-        )
-    except DataError as error:
-        raise BadData(str(error)) from None
+    validation = load_validation(args.validation)
+    found = summary.read(args.validation)
+    # The self-supervised trainer may be given no more than the tensors.
+    data = load_processed(
+        args.summary if named or args.summary.exists() else None,
+        args.tensors,
+        args.schema if named or args.schema.exists() else None,
+        args.mode.value,
+    )
     _require_its_own(args.validation, validation, data)
     if not data.is_labelled:
         raise BadData(

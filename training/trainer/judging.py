@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
 from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER
 from training.data.dataset import Dataset, load_processed, on_channels
-from training.data.errors import DataError
 from training.data.schema import FeatureSchema
 from training.data.split import Split
 from training.data.values import Bools, Floats, Json, Names
@@ -85,8 +84,7 @@ class Judged:
         return None if thresholds is None else self.scored.score > thresholds
 
 
-@dataclass(frozen=True)
-class OpenedModel:
+class OpenedModel(NamedTuple):
     """A verified checkpoint with the model that it holds, ready to score."""
 
     path: Path
@@ -146,10 +144,7 @@ def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
 def opened(checkpoint: Path, data: Path, *, threads: int = 1) -> tuple[OpenedModel, Dataset]:
     """Return the verified model, and the windows that its mode may see. Raises ``BadData``, also for another schema."""
     found = read(checkpoint)
-    try:
-        own = load_processed(data / FEATURES_FILE, data / TENSORS_FOLDER, data / SCHEMA_FILE, found.mode)
-    except DataError as error:
-        raise BadData(str(error)) from None
+    own = load_processed(data / FEATURES_FILE, data / TENSORS_FOLDER, data / SCHEMA_FILE, found.mode)
     own = on_channels(own, schema_of(found))
     require_schema(found, own.schema)
     return _loaded(checkpoint, found, threads), own

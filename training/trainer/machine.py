@@ -7,9 +7,9 @@ import hashlib
 import os
 import platform
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import NamedTuple
 
 from training import strict_json
 from training.data.scratch import WIDE_ROWS, spans
@@ -24,8 +24,7 @@ ALWAYS = ("numpy", "polars", "scikit-learn", "scipy", "zstandard", "jinja2")
 PACKAGES = ("data", "trainer")  # what trainers are made of, below training/
 
 
-@dataclass(frozen=True)
-class RunKey:
+class RunKey(NamedTuple):
     """All facts that can change a run's result. Runs of equal keys give byte-identical files.
 
     No host name, path, date or duration is in it.

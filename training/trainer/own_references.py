@@ -1,22 +1,20 @@
 """Read a host's own references from recordings of its ordinary work, to watch the host or to adapt a model to it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from training.data import normalise
 from training.data.assemble import BuildOptions, choose_channels, measure_references
 from training.data.cut import PlannedWindows, cut_at_once
 from training.data.dataset import WindowSet
-from training.data.episode import EpisodeError, find_episodes
-from training.data.errors import DataError
+from training.data.episode import find_episodes
 from training.data.extract import Extract, extract
 from training.data.schema import FeatureSchema
 from training.trainer.contract import BadData
 
 
-@dataclass(frozen=True)
-class OwnReferences:
+class OwnReferences(NamedTuple):
     """A host's own references: its resting levels (see `training.data.normalise`), and the windows (M) of its reference
     recordings.
 
@@ -60,10 +58,7 @@ def own_references(paths: Sequence[str], host: str, view: str, schema: FeatureSc
 
 def recorded(place: Path, sample_hz: float) -> list[Extract]:
     """Read the reference recordings at ``place``, a file or a folder. Raises ``BadData``."""
-    try:
-        found = [extract(one, sample_hz) for one in (find_episodes(place) if place.is_dir() else [place])]
-    except (EpisodeError, DataError) as error:
-        raise BadData(str(error)) from None
+    found = [extract(one, sample_hz) for one in (find_episodes(place) if place.is_dir() else [place])]
     return [one for one in found if one.facts.verdict.is_reference]
 
 

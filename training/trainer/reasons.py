@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -73,8 +73,7 @@ def named(channels: Sequence[str], share: Floats, most: int = SHOWN) -> list[tup
 # -- windows of a data set ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class Usual:
+class Usual(NamedTuple):
     """The median of each channel (C,) and feature (F,) on a host.
 
     The median is taken over the host's reference; for what the reference lacks, or without one, over the training
@@ -166,8 +165,7 @@ def carried_by_stretch(fitted: Fitted, windows: Inputs, asked: WindowsToExplain,
     return np.stack(falls, axis=1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reasons:
+class Reasons(NamedTuple):
     """The explanations of the n windows ``rows``: each channel's share of the score, and each stretch's.
 
     The shares of a window add up to 1, or to 0 where nothing raised its score.

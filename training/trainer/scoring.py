@@ -19,12 +19,12 @@ from training.data.scratch import WIDE_ROWS, spans
 from training.data.values import Bools, JsonDict, Names
 from training.trainer import ranges
 from training.trainer.changes import Measures, ToldChange, in_order
-from training.trainer.contract import BadArguments, BadData
+from training.trainer.contract import BadArguments
 from training.trainer.evaluation.incident_rates import runs_of, stride_of
 from training.trainer.incident_rule import Window
 from training.trainer.judging import Judged, why_of
 from training.trainer.reasons import Reasons, explain, in_words
-from training.trainer.streams import Called, Streams, StreamsError, feed_all, rule_of
+from training.trainer.streams import Called, Streams, feed_all, rule_of
 from training.trainer.training_windows import NEW, TOO_MANY
 
 EXPLAINED = ("why", "why_seconds")
@@ -113,13 +113,8 @@ def follow(judged: Judged, state: Path | None = None, confirm: Sequence[str] = (
     thresholds, document, rows = judged.thresholds, judged.document, judged.inputs.timed
     if thresholds is None:
         return Followed([], {}, [])
-    try:
-        streams = Streams(str(document["digest"]), rule_of(document))
-        note = None if state is None else streams.load(state)
-    except StreamsError as error:
-        raise BadArguments(str(error)) from None
-    except ValueError as error:
-        raise BadData(f"the checkpoint is damaged: {error}") from None
+    streams = Streams(str(document["digest"]), rule_of(document))
+    note = None if state is None else streams.load(state)
     for host in confirm:
         if streams.confirm(host) is None:
             raise BadArguments(f"{state} knows no change of {host}: there is nothing to confirm")

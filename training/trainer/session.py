@@ -24,6 +24,7 @@ from training.trainer.baselines import run_baselines
 from training.trainer.channel_ablation import prices
 from training.trainer.contract import (
     BadArguments,
+    BadData,
     Interrupted,
     Keeper,
     Progress,
@@ -267,7 +268,7 @@ def _without_each(
         split = without(judged.split, inputs.rows, inputs.behaviour, name)
         try:
             model = setup.train(split, keeper)
-        except TrainerError as error:
+        except (TrainerError, BadData) as error:
             return packed(str(error))
         return packed(model.of_unshown(name))
 

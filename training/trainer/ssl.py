@@ -226,7 +226,7 @@ def fit_views(task: Task, views: Sequence[str], *, by_labels: bool = True) -> An
     task.stop.check()
     chosen = _choose(surprises.settled(ordinary), calm, strange)
     if not by_labels:
-        chosen = replace(chosen, why="no label is asked: the mean of all views")
+        chosen = chosen._replace(why="no label is asked: the mean of all views")
     rows = np.union1d(judged, asked) if asked.size else asked
     return replace(
         blank, surprises=surprises, shares=chosen.shares, judgement=chosen.to_dict(), chosen_by=rows.astype(np.int64)

@@ -27,7 +27,7 @@ LARGEST = 64 << 20
 LONGEST_NOTE = 64  # bytes
 
 
-class StreamsError(ValueError):
+class StreamsError(BadArguments):
     """The state file cannot be read, or is no state file of this version; the message says what to do."""
 
 
@@ -126,7 +126,7 @@ def _id(*parts: str) -> str:
 
 def rule_of(document: Json) -> JoinRule:
     """Read the incident rule in the checkpoint of a model with a threshold. Raises ValueError for a damaged one."""
-    return JoinRule.from_dict(document["incidents"] or {})
+    return msgspec.convert(document["incidents"], JoinRule)
 
 
 @dataclass(slots=True)
@@ -172,10 +172,7 @@ def leave_note(state: Path, streams: Streams, host: str) -> ToldChange:
 
     ``streams`` must be new and of the same model. Return the change. Raises ``BadArguments`` if there is none.
     """
-    try:
-        other = streams.load(state)
-    except StreamsError as error:
-        raise BadArguments(str(error)) from None
+    other = streams.load(state)
     told = streams.record(host).told
     if other is not None or told is None:
         raise BadArguments(f"{other or f'{state} knows no change of {host}'}: there is nothing to confirm")

@@ -20,12 +20,12 @@ from training.files import only_line_of
 from training.locking import LockedError, exclusive
 from training.trainer.changes import ToldChange, Values
 from training.trainer.checkpoint import read, schema_of
-from training.trainer.contract import BadArguments, BadData, Stop
+from training.trainer.contract import BadArguments, Stop
 from training.trainer.incident_rule import Incident
 from training.trainer.judging import open_model
 from training.trainer.own_references import own_references
 from training.trainer.reasons import named, together
-from training.trainer.streams import Streams, StreamsError, leave_note, rule_of, take_note
+from training.trainer.streams import Streams, leave_note, rule_of, take_note
 from training.trainer.summary import doubts_of_host
 from training.watch import calls
 from training.watch.detector import HostDetector, ScoredWindow, require_watchable
@@ -97,10 +97,6 @@ def prepare(names: argparse.Namespace, held: contextlib.ExitStack) -> tuple[Host
         raise BadArguments(
             f"another watch ({error.holder}) keeps its state in {kept_in}: end it, or name another file with --state"
         ) from None
-    except StreamsError as error:
-        raise BadArguments(str(error)) from None
-    except ValueError as error:
-        raise BadData(f"{names.checkpoint}: {error}") from None
 
     def say(text: str) -> None:
         print(f"note: {text}", file=sys.stderr, flush=True)

@@ -94,8 +94,7 @@ class LevelUse(StrEnum):
     FOLLOWS = "follows"
 
 
-@dataclass(frozen=True)
-class Scale:
+class Scale(NamedTuple):
     """Converts scores to the scale on which hosts are compared: the log odds of probabilities; anomaly scores as they
     are."""
 

@@ -135,8 +135,7 @@ def refuse_rows(rows: Ints, split: Split, what: str) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(NamedTuple):
     """The chosen rule, the numbers of the rows on which it was chosen, and why."""
 
     rule: JoinRule

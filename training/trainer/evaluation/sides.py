@@ -4,7 +4,7 @@ From these counts follow the test machines that the model has not seen, and the 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,8 +22,7 @@ FEW_IN_ORDER = 4  # recordings of a kind: fewer may stand in order by accident
 SHOWN = 5  # names in one sentence
 
 
-@dataclass(frozen=True)
-class Sides:
+class Sides(NamedTuple):
     """The number of windows by side and host, and by side and class; sides, hosts and classes in a fixed order."""
 
     recipe: str
