@@ -163,7 +163,7 @@ class Trial:
         name = str(task.hyper["supervised"])
 
         def made() -> Any:
-            given = combined.taken(task.given, name)
+            given = combined.taken(task, name)
             return self._real[0](task, Forgetful()).predict(given, np.arange(task.y.size)).proba
 
         return Kept(proba=self._answers("s" if name == "gbt" else name, task, "proba", made))
@@ -171,7 +171,7 @@ class Trial:
     def _anomaly(self, task: Any, _keeper: Any) -> Any:
         def made() -> Any:
             model = self._real[1](task, Forgetful()).settled(task.ordinary)
-            return model.surprised(task.given, np.arange(task.y.size))
+            return model.surprised(task, np.arange(task.y.size))
 
         return Kept(surprises=self._answers("a", task, "sur", made))
 

@@ -29,7 +29,7 @@ from training.data import absent as absences
 from training.data import tensors as tensor_files
 from training.data.absent import absent, is_settled, lacking_hosts
 from training.data.channels import CHANNELS
-from training.data.classes import BENIGN, NO_ALARM, benign_of, listed, stated
+from training.data.classes import BENIGN, benign_of, stated
 from training.data.coded import Coded
 from training.data.errors import DataError
 from training.data.features import extract, extract_blocks, feature_specs
@@ -115,24 +115,12 @@ class Sampling(NamedTuple):
     views: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Labelling:
-    """The classes: ``names`` in the order of their integers, and the ``benign`` ones, which raise no alarm.
-
-    Raises DataError if no class, or an unknown one, is benign, except under the target ``class``, which has no alarms.
-    """
+class Labelling(NamedTuple):
+    """The classes: ``names`` in the order of their integers, and the ``benign`` ones, which raise no alarm."""
 
     target: str
     names: Sequence[str]
     benign: Sequence[str] = (BENIGN,)
-
-    def __post_init__(self) -> None:
-        unknown = [name for name in self.benign if name not in self.names]
-        if self.target != NO_ALARM and (unknown or not self.benign):
-            raise DataError(
-                f"Name the benign class: {listed(unknown) or 'nothing'} is none of the classes "
-                f"{listed(self.names)} (where none is, the target is {NO_ALARM!r})."
-            )
 
 
 def write_processed(
@@ -155,10 +143,10 @@ def write_processed(
     old data set or the complete new one. Raises DataError for no windows, an infinite value, a channel that is only
     partly known in a window, or a label that is no class.
     """
-    _check(windows, sampling.channels, labelling.names)
-    if reference is not None:
-        _check(reference, sampling.channels, (REFERENCE,))
     channels = sampling.channels
+    for part in (windows, reference):
+        if part is not None:
+            _check(part, channels)
     order = sorted(range(len(channels)), key=lambda i: Mode.REALISTIC not in channels[i].modes)
     optional = lacked(windows, [c.name for c in channels]) if sampling.optional is None else sampling.optional
     sampling = sampling._replace(channels=[channels[i] for i in order], optional=optional)
@@ -387,22 +375,11 @@ def remove_leftovers_of_build(out_dir: Path) -> None:
         memory.rmdir()
 
 
-def _check(windows: WindowSet | ManyWindows, channels: Sequence[ChannelSpec], label_names: Sequence[str]) -> None:
-    X = windows.X
-    if X.ndim != 3 or 0 in X.shape:
-        raise DataError(f"There are no windows to write: the array's shape is {X.shape}, expected (N, C, T).")
-    if X.shape[1] != len(channels):
-        raise DataError(f"The windows have {X.shape[1]} channels, but {len(channels)} are named.")
+def _check(windows: WindowSet | ManyWindows, channels: Sequence[ChannelSpec]) -> None:
     names = [c.name for c in channels]
     if len(set(names)) != len(names):
         raise DataError(f"A channel's name occurs twice: {next(n for n in names if names.count(n) > 1)}.")
-    if len(windows.rows) != len(X):
-        raise DataError(f"There are {len(X)} windows, but {len(windows.rows)} rows that say whose they are.")
-    labels = set(windows.rows.coded.label.names.tolist())
-    unknown = sorted(labels - set(label_names))
-    if unknown and labels != {UNLABELLED}:
-        raise DataError(f"The label {unknown[0]!r} is in no label map.")
-    for _, part in blocks(X):
+    for _, part in blocks(windows.X):
         if np.isinf(part).any() or not is_settled(part):
             raise DataError("A window holds a value that is not a finite number: leave it out or fill it by a rule.")
         if absent(part).all(axis=1).any():

@@ -337,13 +337,13 @@ def _weights(task: Task, folds: Folds, parts: Parts, alarm: Bools, anomaly: ssl.
 
     def known(gone: Bools, rows: Ints, keeper: Keeper) -> Floats:
         model = _supervised(split_without(gone), keeper)
-        proba = model.predict(taken(task.given, str(task.hyper["supervised"])), rows).proba
+        proba = model.predict(taken(task, str(task.hyper["supervised"])), rows).proba
         assert proba is not None
         return log_odds(proba, alarm)
 
     def unlike(gone: Bools, rows: Ints, keeper: Keeper) -> Floats:
         model = _anomaly(split_without(gone), keeper).settled(task.ordinary)
-        return model.surprised(task.given, rows)
+        return model.surprised(task, rows)
 
     found = []  # rows, log odds, surprises (n, V), if new
     surprises = []

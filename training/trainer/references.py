@@ -52,7 +52,7 @@ def join(inputs: Inputs, split: Split, train: Ints) -> Joined:
     """Append the reference windows ``train`` to the windows, on the training side; other sides do not change."""
     if not train.size:
         rows = inputs.rows
-        return Joined(inputs.X, inputs.features, inputs.y, rows.host, rows.recording, inputs.behaviour, split)
+        return Joined(inputs.X, inputs.features, rows.host, inputs.y, rows.recording, inputs.behaviour, split)
     n = inputs.y.size
     benign = inputs.classes.names.index(inputs.classes.benign[0])
     none = np.full(train.size, "")

@@ -217,7 +217,7 @@ def fit_views(task: Task, views: Sequence[str], *, by_labels: bool = True) -> An
 
     def sided(rows: Ints) -> Sided:
         task.stop.check()
-        return blank.whole(task.given, rows, views)
+        return blank.whole(task, rows, views)
 
     ordinary = blank.whole(task.ordinary, np.arange(len(task.ordinary.host)), views)
     judged, asked = thinned(judge, MOST_JUDGED), _strange(task) if by_labels else judge[:0]

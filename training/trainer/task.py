@@ -79,13 +79,10 @@ class WindowsToExplain(GivenWindows):
 
 
 @dataclass(frozen=True)
-class Joined:
+class Joined(GivenWindows):
     """All windows of the data set, followed by the reference windows that are used for training."""
 
-    X: Floats32  # (N, F) features, or (N, C, T) samples, by what the family takes
-    features: Floats32  # (N, F)
     y: Ints  # (N,) class numbers
-    host: Names  # (N,)
     recording: Names  # (N,) what is divided as one; "" for windows of references
     behaviour: Names  # (N,) of malicious-like windows; "" for benign ones
     split: Split
@@ -109,10 +106,6 @@ class Task(Joined):
     progress: Progress
     stop: Stop
     keeper: Keeper
-
-    @property
-    def given(self) -> GivenWindows:
-        return GivenWindows(self.X, self.features, self.host)
 
     @cached_property
     def spare(self) -> tuple[tuple[int, ...], ...]:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from training.data.errors import DataError
 from training.data.identity import Kinship, find_kin, of_two_hosts
-from training.data.ingest.ingested import SAMPLES_MIN, Ingested
+from training.data.ingest.ingested import Ingested
 
 
 def without_copies(windows: Ingested, *, allow: bool) -> Ingested:
@@ -13,22 +13,16 @@ def without_copies(windows: Ingested, *, allow: bool) -> Ingested:
     Raises DataError if windows are copies of others, unless ``allow``; and always for the same samples under two hosts,
     because only the user knows from which host they are.
     """
-    if windows.X.ndim != 3 or 0 in windows.X.shape or windows.X.shape[2] < SAMPLES_MIN:
-        return windows  # which is refused, in its own words, when it is written
     kin = find_kin(windows.X, [channel.name for channel in windows.channels], windows.rows)
     if kin.strangers is not None:
         raise DataError(of_two_hosts(kin.strangers))
     if kin.equal and not allow:
-        raise DataError(_copies(kin))
+        raise DataError(
+            f"{_count(kin)}: leave the copies out (a class becomes no more certain by them), or say --allow-copies, "
+            "and what is equal stays on one side of every split."
+        )
     said = [] if not kin.equal else [f"{_count(kin)}; --allow-copies took them along."]
     return replace(windows, notes=(*windows.notes, *said, *kin.notes))
-
-
-def _copies(kin: Kinship) -> str:
-    return (
-        f"{_count(kin)}: leave the copies out (a class becomes no more certain by them), or say --allow-copies, "
-        "and what is equal stays on one side of every split."
-    )
 
 
 def _count(kin: Kinship) -> str:

@@ -299,9 +299,9 @@ def without_missing(windows: Ingested, *, most: float, drop: bool, room: Working
     or if no window is left. With ``drop``, windows with infinite values are left out; without it they raise DataError.
     """
     X, names = windows.X, [channel.name for channel in windows.channels]
-    if X.ndim != 3 or 0 in X.shape:
-        return windows  # which is refused, in its own words, when it is described
     samples = X.shape[2]
+    if samples < SAMPLES_MIN:
+        raise DataError(f"The windows have {samples} samples; at least {SAMPLES_MIN} are needed.")
     gone = np.empty(X.shape[:2], np.min_scalar_type(samples))  # of each channel's samples
     infinite = np.zeros(len(X), np.bool_)
     for start, part in blocks(X, room.part_bytes):
@@ -399,10 +399,6 @@ def _by_class(label: Coded, out: Bools) -> str:
 def described(windows: Ingested) -> tuple[list[JsonDict], Understood]:
     """Return the rows of the validation table, and the summary of how the data were read. Raises DataError for windows
     of a wrong shape."""
-    if windows.X.ndim != 3 or 0 in windows.X.shape:
-        raise DataError(f"X must be (windows, channels, samples), but its shape is {windows.X.shape}.")
-    if windows.X.shape[2] < SAMPLES_MIN:
-        raise DataError(f"The windows have {windows.X.shape[2]} samples; at least {SAMPLES_MIN} are needed.")
     rows = _validation_rows(windows)
     return rows, understand(windows, rows)
 
