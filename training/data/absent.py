@@ -61,8 +61,8 @@ def _bridged(rows: Floats32, known: Bools) -> Floats:
     left = np.maximum.accumulate(np.where(known, place, -1), axis=1)
     right = np.minimum.accumulate(np.where(known, place, samples)[:, ::-1], axis=1)[:, ::-1]
     left, right = np.where(left < 0, right, left), np.where(right == samples, left, right)
-    low = np.take_along_axis(rows, left, axis=1).astype(np.float64)
-    high = np.take_along_axis(rows, right, axis=1).astype(np.float64)
+    low = np.take_along_axis(rows, left, axis=1).astype(float)
+    high = np.take_along_axis(rows, right, axis=1).astype(float)
     way = np.divide(place - left, right - left, out=np.zeros(rows.shape), where=right > left)
     return np.asarray(low + (high - low) * way)
 
@@ -70,7 +70,7 @@ def _bridged(rows: Floats32, known: Bools) -> Floats:
 def columns_of(features: Sequence[str], channel: str) -> Ints:
     """Return the column numbers of the features that are computed from this channel: its statistics and its
     correlations."""
-    return np.array([i for i, name in enumerate(features) if channel in channels_of(name)], np.int64)
+    return np.array([i for i, name in enumerate(features) if channel in channels_of(name)], int)
 
 
 def channels_of(feature: str) -> tuple[str, ...]:
@@ -142,7 +142,7 @@ def rare_channels(names: Sequence[str], host: Names | Coded, gone: AnyArray, sam
     count = np.bincount(of_host, minlength=hosts.size)
     found = []
     for number, name in enumerate(names):
-        known = samples - gone[:, number].astype(np.int64)
+        known = samples - gone[:, number].astype(int)
         lacks = known < KNOWN_MIN * samples
         if not (lacks & (known > 0)).any():
             continue

@@ -214,7 +214,7 @@ def places_of(episode: EpisodeFacts, sample_hz: float, options: BuildOptions) ->
     spans = _spans(episode, options)
     rows, of = placed_rows(episode.ground, spans, window, stride)
     names = sorted({name for _, _, name in spans if name is not None})
-    number = np.array([-1 if name is None else names.index(name) for _, _, name in spans], np.int64)
+    number = np.array([-1 if name is None else names.index(name) for _, _, name in spans], int)
     return WindowPlaces(rows, number[of], names)
 
 

@@ -28,7 +28,7 @@ class Coded:
         """Return an array of names, or another ``Coded``, in encoded form; only names that occur in a row are kept."""
         if isinstance(names, Coded):
             return cls(names.present, _placed(names.codes))
-        found, codes = np.unique(np.asarray(names, np.str_), return_inverse=True)
+        found, codes = np.unique(np.asarray(names, str), return_inverse=True)
         return cls(found, codes.astype(np.int32))
 
     @classmethod
@@ -40,12 +40,12 @@ class Coded:
             words = part.unique().sort()
             place = np.array([known.setdefault(word, len(known)) for word in words.to_list()], np.int32)
             codes.append(place[part.cast(pl.Enum(words)).to_physical().to_numpy()])
-        return cls(np.array(list(known), np.str_), np.concatenate(codes)).renamed(list(known))
+        return cls(np.array(list(known), str), np.concatenate(codes)).renamed(list(known))
 
     def renamed(self, names: Sequence[str]) -> Coded:
         """Return a copy in which each of ``names`` replaces the name at the same place in ``self.names``; names that
         become equal are merged."""
-        found, place = np.unique(np.array(names, np.str_), return_inverse=True)
+        found, place = np.unique(np.array(names, str), return_inverse=True)
         return Coded(found, place.astype(np.int32)[self.codes])
 
     def __eq__(self, other: object) -> bool:
@@ -89,7 +89,7 @@ def distinct(names: Names) -> set[str]:
 
 def among(names: Names, wanted: Iterable[str]) -> Bools:
     """Return a mask of the rows of an array whose name is one of ``wanted``."""
-    known, marks = np.array(sorted(wanted), np.str_), np.empty(names.size, bool)
+    known, marks = np.array(sorted(wanted), str), np.empty(names.size, bool)
     for here in spans(names, step=WIDE_ROWS):
         marks[here] = np.isin(names[here], known)
     return marks

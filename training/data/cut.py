@@ -222,8 +222,8 @@ class PlannedWindows(NamedTuple, Generic[E]):
         sizes = [places.rows.size for _, places in with_windows]
         size = sum(sizes)
         starts = (e.facts.meta.started_at + e.facts.start_s + p.rows / sample_hz for e, p in with_windows)
-        start = ROOM.joined(starts, size, np.float64)
-        end = ROOM.joined((part + window / sample_hz for _, part in blocks(start)), size, np.float64)
+        start = ROOM.joined(starts, size, float)
+        end = ROOM.joined((part + window / sample_hz for _, part in blocks(start)), size, float)
         names = sorted({name for _, places in with_windows for name in places.names})
         numbers = (np.array([names.index(name) for name in p.names], np.int32)[p.of] for _, p in with_windows)
         ids = [e.facts.verdict.episode_id for e, _ in with_windows]

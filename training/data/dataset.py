@@ -467,11 +467,11 @@ def load_processed(summary: Path | None, tensors: Path, schema: Path | None, mod
     certain(whole.channel_names[:width] == reduced.channel_names, "realistic channels come first")
     reference = _no_windows(manifest.shape[1:])
     if (stored := tensor_files.open_reference(tensors, manifest)) is not None:
-        reference = WindowSet(X=stored[0], rows=stored[1].coded().laid(np.zeros(len(stored[1]), np.int64)))
+        reference = WindowSet(X=stored[0], rows=stored[1].coded().laid(np.zeros(len(stored[1]), int)))
     coded = index.coded()
     kinship = find_kin(everything, whole.channel_names, coded)
     number = whole.label_map | {UNLABELLED: -1}
-    label = np.array([number[name] for name in coded.label.names.tolist()], np.int64)[coded.label.codes]
+    label = np.array([number[name] for name in coded.label.names.tolist()], int)[coded.label.codes]
     rows = coded.laid(label, kinship.recording, index.texts("window_id"))
     if not index.is_unchanged:
         raise DataError(f"{tensors} was rewritten while it was read: try again once that is done.")

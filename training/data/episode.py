@@ -147,8 +147,8 @@ def _holds_meta(folder: Path) -> bool:
 def write_folder(folder: Path, meta: Meta, t: np.ndarray, values: np.ndarray, labels: list[tuple[float, str]]) -> None:
     """Write the three files of an episode into ``folder``; ``values`` is (S, C), in the order of ``meta.channels``."""
     folder.mkdir(parents=True, exist_ok=True)
-    columns = {c.name: values[:, i].astype(np.float64) for i, c in enumerate(meta.channels)}
-    frame = pl.DataFrame({"t": t.astype(np.float64), **columns})
+    columns = {c.name: values[:, i].astype(float) for i, c in enumerate(meta.channels)}
+    frame = pl.DataFrame({"t": t.astype(float), **columns})
     frame.write_parquet(folder / TELEMETRY, compression="zstd", compression_level=15, statistics=False)
     rows = pl.DataFrame(
         {"t": [float(at) for at, _ in labels], "phase": [phase for _, phase in labels]},

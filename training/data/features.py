@@ -103,7 +103,7 @@ def extract_blocks(X: Floats32, channels: tuple[ChannelSpec, ...], sample_hz: fl
         block = X[start : start + step]
         result = np.empty((len(block), width * len(STATISTICS) + len(pairs)), np.float32)
         for at in range(0, len(block), inner):
-            _summarise(np.asarray(block[at : at + inner], np.float64), pairs, sample_hz, result[at : at + inner])
+            _summarise(np.asarray(block[at : at + inner], float), pairs, sample_hz, result[at : at + inner])
         release(X)
         yield result
 

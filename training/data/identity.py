@@ -176,7 +176,7 @@ def marks_of(X: Floats32, names: Sequence[str], every: int, *, telling: bool) ->
             row, offset = row[keep], offset[keep]
         windows.append(row + start)
         digests.append(runs[row, offset])
-    return Marks(np.concatenate([*windows, np.empty(0, np.int64)]), np.concatenate([*digests, np.empty(0, np.uint64)]))
+    return Marks(np.concatenate([*windows, np.empty(0, int)]), np.concatenate([*digests, np.empty(0, np.uint64)]))
 
 
 def run_length(samples: int) -> int:
@@ -212,7 +212,7 @@ def find_kin(X: Floats32, names: Sequence[str], rows: Rows | CodedRows, digests:
     timed, overlapping, unclear = _overlaps_in_time(of, hosts, rows.t_start, rows.t_end)
     for a, b in timed:
         _join(tree, a, b)
-    root = np.array([_root(tree, number) for number in range(len(ids))], np.int64)
+    root = np.array([_root(tree, number) for number in range(len(ids))], int)
     return Kinship(
         of=rows.episode.renamed(ids[root].tolist()),
         equal=tuple(Pair(str(ids[a]), str(ids[b]), n) for (a, b), n in sorted(equal.items())),
@@ -270,7 +270,7 @@ def _shared_samples(
         other = of[rows] != of[holder[groups]]
         rows, groups = rows[other], groups[other]
         new = [g for g in np.unique(groups).tolist() if g not in telling]
-        said = chance.excluded(X, holder[np.array(new, np.int64)], 0, length)
+        said = chance.excluded(X, holder[np.array(new, int)], 0, length)
         telling.update({g: said[int(holder[g])] for g in new})
         keep = np.array([telling[g] for g in groups.tolist()], bool)
         rows, mates = rows[keep], holder[groups[keep]]
@@ -321,7 +321,7 @@ class _ChanceEquality:
         return dict(zip(rows.tolist(), (best >= self._needed).tolist(), strict=True))
 
     def _count(self) -> list[tuple[_Frequencies, _Frequencies]]:
-        places = np.linspace(0, len(self._X) - 1, SAMPLED_WINDOWS).astype(np.int64)
+        places = np.linspace(0, len(self._X) - 1, SAMPLED_WINDOWS).astype(int)
         part = np.asarray(picked(self._X, np.unique(places)), np.float32)
         part = _constant_where_absent(part)
         return [

@@ -97,7 +97,7 @@ def _distinct(column: AnyArray, but: float) -> Floats:
     bits."""
     found, thinned = np.empty(0), 0
     for here in spans(column):
-        part = np.asarray(column[here], np.float64)
+        part = np.asarray(column[here], float)
         known = part[np.isfinite(part) & (part != but)] + 0.0
         found = np.unique(np.concatenate([found, known[_drawn(known, thinned)]]))
         while found.size > DISTINCT_MAX:
@@ -192,7 +192,7 @@ def labelled(y: AnyArray, unlabelled: Sequence[str]) -> Bools:
 
     Raises DataError for a word in ``unlabelled`` that is no label here, or if no label is left.
     """
-    keep = np.ones(y.shape, np.bool_)
+    keep = np.ones(y.shape, bool)
     for word in unlabelled:
         if y.dtype.kind in "fiu":
             number = _number(word)

@@ -122,7 +122,7 @@ def measure(
             at += len(part)
             release(rows)
         resting = [
-            float(np.quantile(known.astype(np.float64), RESTING_QUANTILE)) if known.size >= least else math.nan
+            float(np.quantile(known.astype(float), RESTING_QUANTILE)) if known.size >= least else math.nan
             for known in (column[~np.isnan(column)] for column in rows)
         ]
         seconds = recorded.rows / sample_hz

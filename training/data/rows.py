@@ -52,13 +52,13 @@ class Rows:
         labels = np.asarray(label)
         unknown = np.full(labels.shape, np.nan)
         return cls(
-            episode=np.asarray(episode, np.str_),
-            host=np.asarray(host, np.str_),
-            t_start=unknown if t_start is None else np.asarray(t_start, np.float64),
-            t_end=unknown if t_end is None else np.asarray(t_end, np.float64),
-            label=labels if labels.dtype.kind == "U" else labels.astype(np.int64),
-            recording=np.asarray(episode if recording is None else recording, np.str_),
-            window_id=None if window_id is None else np.asarray(window_id, np.str_),
+            episode=np.asarray(episode, str),
+            host=np.asarray(host, str),
+            t_start=unknown if t_start is None else np.asarray(t_start, float),
+            t_end=unknown if t_end is None else np.asarray(t_end, float),
+            label=labels if labels.dtype.kind == "U" else labels.astype(int),
+            recording=np.asarray(episode if recording is None else recording, str),
+            window_id=None if window_id is None else np.asarray(window_id, str),
         )
 
     def __len__(self) -> int:
@@ -73,7 +73,7 @@ class Rows:
         """A text (N,) for each window, made of its host, episode and start; no two windows of a data set have the
         same."""
         named = zip(self.host.tolist(), self.episode.tolist(), self.t_start.tolist(), strict=True)
-        return np.array([MARK.join((host, episode, f"{start:.6f}")) for host, episode, start in named], np.str_)
+        return np.array([MARK.join((host, episode, f"{start:.6f}")) for host, episode, start in named], str)
 
     @property
     def coded(self) -> CodedRows:

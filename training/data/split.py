@@ -194,7 +194,7 @@ def _gather(rows: Rows) -> _Episodes:
     np.minimum.at(start, of_window, np.where(np.isnan(rows.t_start), -np.inf, rows.t_start))
     has_class = np.zeros((ids.size, int(y.max()) + 1), bool)
     has_class[of_window, y] = True
-    return _Episodes(ids, of_window.astype(np.int64), hosts[first], start, has_class)
+    return _Episodes(ids, of_window.astype(int), hosts[first], start, has_class)
 
 
 # -- the test side -----------------------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ def _choose_test(
     if recipe is Recipe.TIME:
         return _test_by_time(episodes)
     parts = stratify(episodes.has_class, episodes.host, (1 - TEST_FRACTION, TEST_FRACTION), rng)
-    return np.asarray(parts == 1, np.bool_)
+    return np.asarray(parts == 1, bool)
 
 
 def _test_by_host(
@@ -237,7 +237,7 @@ def _test_by_host(
             f"train_hosts and test_hosts both name {', '.join(both)}: a host trains or is tested, not both"
         )
     if test_hosts:
-        return np.asarray(np.isin(episodes.host, test_hosts), np.bool_)
+        return np.asarray(np.isin(episodes.host, test_hosts), bool)
     in_test = ~np.isin(episodes.host, train_hosts)
     if not in_test.any():
         raise SplitError(f"train_hosts names every host, so that none is left to test on: {there}")
@@ -287,7 +287,7 @@ def _carve(episodes: _Episodes, in_test: Bools, out: Bools, cal_fraction: float,
             "(--episode-s of training.data.ingest)"
         )
     shares = (1 - VAL_FRACTION - cal_fraction, VAL_FRACTION, cal_fraction)
-    side = np.where(out, -1, list(Side).index(Side.TEST)).astype(np.int64)
+    side = np.where(out, -1, list(Side).index(Side.TEST)).astype(int)
     side[rest] = stratify(episodes.has_class[rest], episodes.host[rest], shares, rng)
     return side
 
@@ -301,10 +301,10 @@ def stratify(has_class: Bools, host: Names, shares: tuple[float, ...], rng: np.r
     largest share gets every class. A part that still lacks a class gets an episode of it from that part, if that part
     keeps all its classes.
     """
-    rarest = np.where(has_class, has_class.sum(axis=0).astype(np.float64), np.inf).argmin(axis=1)
+    rarest = np.where(has_class, has_class.sum(axis=0).astype(float), np.inf).argmin(axis=1)
     _, of_host = np.unique(host, return_inverse=True)
     line = np.lexsort((rng.permutation(host.size), of_host, rarest))
-    part = np.zeros(host.size, np.int64)
+    part = np.zeros(host.size, int)
     goal = np.asarray(shares)
     owed = goal * rng.random()  # a random phase, so that no part always comes first
     for row in line:

@@ -99,7 +99,7 @@ class WindowStream:
 
     def _grid(self, t: Floats, known: Floats, rows: int) -> Floats32 | None:
         """Return the grid values (T, C) of the next window; None if the window overlaps a hole."""
-        rows_here = np.arange(self._row, self._row + self._window + 1, dtype=np.float64)
+        rows_here = np.arange(self._row, self._row + self._window + 1, dtype=float)
         edges: Floats = self._edge(0) + self._step * rows_here
         bounds = np.concatenate([[min(edges[0], known[0])], known, [max(self._edge(rows), known[-1])]])
         if holes_between(edges, bounds, self._limit_s).any():

@@ -49,7 +49,7 @@ def to_grid(t: Floats, values: Floats, is_counter: Bools, sample_hz: float) -> G
     measured = np.asarray(np.isfinite(values).any(axis=0))
     complete = np.isfinite(values[:, measured]).all(axis=1) & measured.any()
     holes = _holes(edges, t[complete], gap_limit_s(sample_hz))
-    grown = values.astype(np.float64)
+    grown = values.astype(float)
     for channel in np.flatnonzero(measured & is_counter).tolist():
         present = np.isfinite(values[:, channel])
         steps = np.maximum(np.diff(values[present, channel]), 0.0)  # a value that falls is a reset, and counts as none
@@ -119,7 +119,7 @@ def placed_rows(grid: Grid, spans: Sequence[ClassSpan], window: int, stride: int
     blocked = np.concatenate([[0], np.cumsum(grid.holes)])
     rows = np.arange(0, len(grid.holes) - window + 1, stride)
     rows = rows[blocked[rows + window] == blocked[rows]]
-    begin, end = (np.array([span[place] for span in spans], np.float64) for place in (0, 1))
+    begin, end = (np.array([span[place] for span in spans], float) for place in (0, 1))
     known = np.array([span[2] is not None for span in spans], bool)
     start = grid.start_s + rows * step
     # Spans follow each other: the first that ends late enough is the only one that may have begun early enough.

@@ -75,8 +75,8 @@ def read_added(model: OpenedModel, place: Path) -> Added:
             f"{place} has no reference window of a host that is new to the model: record its ordinary work with "
             "python -m training.data.record --baseline"
         )
-    times = np.arange(host.size, dtype=np.float64)
-    rows = Rows.of(episode=host, host=host, t_start=times, t_end=times, label=np.zeros(host.size, np.int64))
+    times = np.arange(host.size, dtype=float)
+    rows = Rows.of(episode=host, host=host, t_start=times, t_end=times, label=np.zeros(host.size, int))
     windows = WindowSet(X=X, rows=rows)
     inputs = from_dataset(unwritten(windows, schema, windows), takes=model.family.takes)
     return Added(
@@ -97,7 +97,7 @@ def _recorded(place: Path, schema: FeatureSchema) -> Any:
         if own is not None:
             X.append(own.X)
             host += own.rows.host.tolist()
-    return np.concatenate(X), np.array(host, np.str_)
+    return np.concatenate(X), np.array(host, str)
 
 
 def hosts_of(model: OpenedModel, added: Added, levels: HostLevels | None = None) -> HostThresholds:

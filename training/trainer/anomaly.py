@@ -66,7 +66,7 @@ class Centres(NamedTuple):
 
 def _mean(values: AnyArray, otherwise: Floats) -> Floats:
     known = ~np.isnan(values)
-    total = np.where(known, values, 0.0).sum(axis=0, dtype=np.float64)
+    total = np.where(known, values, 0.0).sum(axis=0, dtype=float)
     count = known.sum(axis=0)
     return np.where(count > 0, total / np.maximum(count, 1), otherwise)
 
@@ -106,7 +106,7 @@ class Neighbours(NamedTuple):
 
         A squared distance is a sum over products of two dimensions, so a dimension's share may be negative.
         """
-        precision = self.whiten.astype(np.float64) @ self.whiten.T.astype(np.float64)
+        precision = self.whiten.astype(float) @ self.whiten.T.astype(float)
         found = []
         for gap, turned in self._near(rows):
             length = np.sqrt(np.square(turned).sum(axis=2, keepdims=True))
@@ -119,7 +119,7 @@ class Neighbours(NamedTuple):
         """Yield, block by block, the gaps (b, k, D) to the k nearest benign windows, before and after whitening."""
         white = self.benign @ self.whiten
         norms = np.square(white).sum(axis=1)
-        exact = white.astype(np.float64)
+        exact = white.astype(float)
         step = max(1, min(AT_ONCE, 1 + 8_000_000 // max(1, self.neighbours * rows.shape[1])))
         for start in range(0, len(rows), step):
             standard = _standard(np.nan_to_num(rows[start : start + step]), self.gain)
@@ -128,7 +128,7 @@ class Neighbours(NamedTuple):
             apart = norms - 2 * (turned @ white.T)
             who = np.argpartition(apart, self.neighbours - 1, axis=1)[:, : self.neighbours]
             who.sort(axis=1)  # a sum does not depend on the order in which neighbours were found
-            yield standard[:, None] - self.benign[who], turned[:, None].astype(np.float64) - exact[who]
+            yield standard[:, None] - self.benign[who], turned[:, None].astype(float) - exact[who]
 
 
 def _standard(rows: Floats, gain: Floats) -> Floats:

@@ -164,7 +164,7 @@ def plain_answers(
 def _fit_scaler(fit: AnyArray) -> Callable[[AnyArray], Floats]:
     """Return a function that standardises features by the training rows, fills missing values with medians and clips
     outliers."""
-    known = np.where(np.isfinite(fit), fit, np.nan).astype(np.float64)
+    known = np.where(np.isfinite(fit), fit, np.nan).astype(float)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a column without any value has no median
         median = np.nan_to_num(np.nanmedian(known, axis=0))
@@ -173,7 +173,7 @@ def _fit_scaler(fit: AnyArray) -> Callable[[AnyArray], Floats]:
     def scale(values: AnyArray) -> Floats:
         filled = np.where(np.isfinite(values), values, median)
         if filled.shape[0] == 0:  # nothing is calibrated where no class is benign
-            return filled.astype(np.float64)
+            return filled.astype(float)
         scaled: Floats = np.clip(scaler.transform(filled), -CLIP, CLIP)
         return scaled
 

@@ -268,7 +268,7 @@ class Record:
 
     def series(self, usual: Floats, measures: Measures) -> shift_test.StretchSeries:
         """Return the complete stretches, with those of the reference, ``usual`` (R, M), for the test."""
-        pieces = np.array([one.piece for one in self.stretches], np.int64)
+        pieces = np.array([one.piece for one in self.stretches], int)
         return shift_test.StretchSeries(usual, self.means(measures), pieces)
 
     def moved(self, found: Sequence[shift_test.Shift], measures: Measures) -> tuple[Moved, ...]:
@@ -285,5 +285,5 @@ def _packed(means: Values) -> bytes:
 
 
 def _unpacked(rows: Sequence[bytes], measures: Measures) -> Floats:
-    found = np.frombuffer(b"".join(rows), "<f4").astype(np.float64)
+    found = np.frombuffer(b"".join(rows), "<f4").astype(float)
     return found.reshape(len(rows), len(measures.columns))

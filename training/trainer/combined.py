@@ -60,7 +60,7 @@ class Weights:
     surprise: float
     why: str
     behaviours: tuple[str, ...] = ()
-    rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    rows: Ints = field(default_factory=lambda: np.zeros(0, int))
 
     def of(self, odds: Floats, surprise: Floats) -> Floats:
         """Return (n,) the log odds of an alarm, from the parts' log odds (n,) and surprises (n,)."""
@@ -266,7 +266,7 @@ class Parts:
 
         def made(keeper: Keeper) -> bytes | None:
             try:
-                return ask(keeper).astype(np.float64).tobytes()
+                return ask(keeper).astype(float).tobytes()
             except (TrainerError, BadData):
                 return None
 
@@ -306,7 +306,7 @@ class Folds(NamedTuple):
         of = task.host if hosts else task.recording
         kinds, kind = np.unique(task.behaviour[shown], return_inverse=True)
         each, place = np.unique(of[shown], return_inverse=True)
-        last = np.zeros(each.size, np.int64)
+        last = np.zeros(each.size, int)
         np.maximum.at(last, place, kind)
         units = sorted(zip(kinds[last].tolist(), each.tolist(), strict=True))
         gone = tuple(among(of, [one for _, one in units[fold::FOLDS]]) for fold in range(FOLDS))

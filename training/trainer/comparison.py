@@ -270,11 +270,11 @@ def paired_rates(
     episode, n_clusters = clusters(scored.rows.recording)
     found: JsonDict = {}
     for name, mine in (("tpr", ~benign), ("fpr", benign)):
-        more = (a.astype(np.float64) - b) * mine
-        table = episode_sums(np.stack([more, mine], axis=1).astype(np.float64), episode, n_clusters)
+        more = (a.astype(float) - b) * mine
+        table = episode_sums(np.stack([more, mine], axis=1).astype(float), episode, n_clusters)
 
         def gap(weights: Weights, table: Floats = table) -> Floats:
-            return ratio(*(weights.astype(np.float64) @ table).T)
+            return ratio(*(weights.astype(float) @ table).T)
 
         sizes = {"n_episodes": n_clusters, "n_windows": n_clusters}
         support = int(np.unique(scored.rows.recording[mine]).size)
@@ -310,7 +310,7 @@ def standings(values: Sequence[float], samples: Floats, support: int) -> Standin
     corrected for their number by Holm's steps.
     """
     known = samples[np.isfinite(samples).all(axis=1)]
-    whole = np.asarray(values, np.float64)
+    whole = np.asarray(values, float)
     first = int(whole.argmax())
     p = np.ones(whole.size)
     if not len(known) or support < 2:

@@ -78,7 +78,7 @@ class BoosterPart(NamedTuple):
     def contributions(self, values: Floats32, threads: int) -> Floats:
         """Return (n, K, F + 1): what each feature adds to each logit, and last the constant part; exact for trees."""
         matrix = _matrix(values, self.linear, threads)
-        raw = np.asarray(self.booster.predict(matrix, pred_contribs=True), np.float64)
+        raw = np.asarray(self.booster.predict(matrix, pred_contribs=True), float)
         found = raw if raw.ndim == 3 else np.stack((np.zeros_like(raw), raw), axis=1)
         if self.linear is not None:  # so far its margin is there without any feature
             line = self.linear.contributions(values)
@@ -214,7 +214,7 @@ def load(_model: str, facts: Json, sidecar: bytes, classes: int, hyper: HyperVal
     boosters = (checked(one, **sizes) for one in (first, second))
     each = zip(boosters, (None, line), facts["temperatures"], facts["weights"], strict=True)
     parts = tuple(BoosterPart(*one) for one in each)
-    return Gbt(parts, classes, 1, [], np.array(facts.get("lacked", []), np.int64))
+    return Gbt(parts, classes, 1, [], np.array(facts.get("lacked", []), int))
 
 
 class Binned(NamedTuple):
@@ -443,7 +443,7 @@ def _matrix(values: Floats32, linear: Linear | None, threads: int) -> xgboost.DM
 def _logits(booster: xgboost.Booster, matrix: xgboost.DMatrix, places: Ints | None = None) -> Floats:
     """Return (n, K) the logits of all windows, or of those at ``places``, for any number of classes."""
     raw = np.asarray(booster.predict(matrix, output_margin=True))
-    raw = (raw if places is None else raw[places]).astype(np.float64)
+    raw = (raw if places is None else raw[places]).astype(float)
     return raw if raw.ndim == 2 else np.stack((np.zeros_like(raw), raw), axis=1)
 
 

@@ -219,7 +219,7 @@ def _enough_at(rule: JoinRule, place: Ints, margin: Floats) -> Bools:
 
     Sums begin with the oldest window, as in ``step``, so that rounding is the same.
     """
-    values = (margin > 0).astype(np.float64) if rule.join is JoinBy.COUNT else margin
+    values = (margin > 0).astype(float) if rule.join is JoinBy.COUNT else margin
     total = np.zeros(margin.size)
     for back in range(min(rule.n, margin.size) - 1, -1, -1):
         total += np.where(place >= back, np.concatenate((np.zeros(back), values[: margin.size - back])), 0.0)

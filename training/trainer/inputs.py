@@ -173,7 +173,7 @@ def from_dataset(
         reference_marks=data.reference.rows.marks,
         kinship=data.kinship,
         behaviour=behaviours_of(data.rows, classes, scenarios),
-        scenario=np.array([scenarios.get(name, "") for name in data.rows.episode.tolist()], np.str_),
+        scenario=np.array([scenarios.get(name, "") for name in data.rows.episode.tolist()], str),
     )
 
 

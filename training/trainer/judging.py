@@ -74,7 +74,7 @@ class Judged:
     def thresholds(self) -> Floats | None:
         """The score (N,) that each window must exceed to raise an alarm; None where the model has no threshold."""
         if self.calibrated is None or self.hosts is None:
-            return None if self.calibrated is None else np.full(self.scored.y.size, self.calibrated, np.float64)
+            return None if self.calibrated is None else np.full(self.scored.y.size, self.calibrated, float)
         return self.hosts.each(self.scored.rows.host)
 
     @property
@@ -131,7 +131,7 @@ def _try(fitted: Fitted, schema: FeatureSchema, takes: Takes) -> None:
     samples = np.zeros((1, len(schema.channels), schema.window_samples), np.float32)
     blank = GivenWindows(features if takes is Takes.FEATURES else samples, features, np.array([""]))
     model = fitted.settled(blank) if isinstance(fitted, Settling) else fitted
-    outputs = model.predict(blank, np.zeros(1, np.int64))
+    outputs = model.predict(blank, np.zeros(1, int))
     if not all(one is None or np.isfinite(one).all() for one in outputs):
         raise ValueError("it answers with numbers that are not finite")
 

@@ -43,13 +43,13 @@ class Linear:
         found = np.empty((count, self.bias.size), np.float32)
         for start in range(0, count, BLOCK):  # in double precision, but never all of it
             here = slice(start, start + BLOCK)
-            part = X[here if rows is None else rows[here]].astype(np.float64)
+            part = X[here if rows is None else rows[here]].astype(float)
             found[start : start + BLOCK] = self._standard(part) @ self.weights + self.bias
         return found.squeeze(1) if found.shape[1] == 1 else found
 
     def contributions(self, X: Floats32) -> Floats:
         """Return (n, K, F): what each feature adds to each margin, K = 1 for two classes; the bias is not included."""
-        return self._standard(X.astype(np.float64))[:, None, :] * self.weights.T
+        return self._standard(X.astype(float))[:, None, :] * self.weights.T
 
     def _standard(self, values: Floats) -> Floats:
         standard = (np.arcsinh((values - self.center) / self.scale) - self.mean) * self.gain
@@ -71,7 +71,7 @@ def fit_linear(X: Floats32, y: Ints, weights: Floats, classes: int, rows: Ints |
     than two ``classes`` has no window, its margins rule it out.
     """
     chosen = evenly(y.size, MOST_FITTED)
-    values = X[chosen if rows is None else rows[chosen]].astype(np.float64)
+    values = X[chosen if rows is None else rows[chosen]].astype(float)
     absent = np.isnan(values)
     values[:, absent.all(axis=0)] = 0.0  # constant: there is no slope to it
     if absent.any():  # each feature is scaled by the windows that have it

@@ -33,7 +33,7 @@ class QuantileNormal(nn.Module):
         self.register_buffer("scores", torch.zeros(features, KNOTS))
 
     def fit(self, X: AnyArray, rows: Ints) -> None:
-        sample = np.asarray(X[rows[evenly(rows.size, MOST_FITTED)]], np.float64)
+        sample = np.asarray(X[rows[evenly(rows.size, MOST_FITTED)]], float)
         absent = np.isnan(sample)
         sample[:, absent.all(axis=0)] = 0.0  # constant: whoever brings it later says nothing by it
         quantile = np.nanquantile if absent.any() else np.quantile
@@ -98,7 +98,7 @@ class RobustAsinh(nn.Module):
         most = max(256, min(MOST_FITTED, 4_000_000 // samples))
         fitted = rows[evenly(rows.size, most)]
         for channel in range(channels):
-            values = np.asarray(X[fitted, channel], np.float64).ravel()
+            values = np.asarray(X[fitted, channel], float).ravel()
             values = values[~np.isnan(values)]
             if not values.size:
                 continue  # gain 0: whoever brings this channel later says nothing by it

@@ -96,4 +96,4 @@ def _statistics(inputs: Inputs, rows: Ints | slice) -> list[Floats]:
     channels = len(inputs.channel_names)
     width = channels * len(STATISTICS)
     by_channel = inputs.features[rows][:, :width].reshape(-1, channels, len(STATISTICS))
-    return [by_channel[:, :, STATISTICS.index(name)].astype(np.float64) for name in KEPT]
+    return [by_channel[:, :, STATISTICS.index(name)].astype(float) for name in KEPT]

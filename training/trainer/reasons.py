@@ -61,7 +61,7 @@ def shares(carried: Floats, lacks: Bools | None = None) -> Floats:
 
 def together(each: ArrayLike) -> Floats:
     """Combine the shares (n, C) of several windows into one row (C,)."""
-    return shares(np.asarray(each, np.float64).sum(axis=0, keepdims=True))[0]
+    return shares(np.asarray(each, float).sum(axis=0, keepdims=True))[0]
 
 
 def named(channels: Sequence[str], share: Floats, most: int = SHOWN) -> list[tuple[str, float]]:

@@ -44,7 +44,7 @@ def part(inputs: Inputs, split: Split, *, also: Collection[str] = ()) -> Parted:
             places = np.flatnonzero(host == name)
             if places.size - places.size // 2 >= FEWEST:
                 trains += places[: places.size // 2].tolist()
-    train = np.array(sorted(trains), np.int64)
+    train = np.array(sorted(trains), int)
     return Parted(train, np.setdiff1d(np.arange(host.size), train))
 
 

@@ -229,7 +229,7 @@ def _orders(n: int, m: int) -> Floats:
 def _unlike(values: Floats) -> float:
     """Return the number of values plus one, minus a correction for ties: the factor in the variance of the rank sum."""
     _, counts = np.unique(values, return_counts=True)
-    ties = float((counts.astype(np.float64) ** 3 - counts).sum())
+    ties = float((counts.astype(float) ** 3 - counts).sum())
     return values.size + 1 - ties / (values.size * (values.size - 1))
 
 

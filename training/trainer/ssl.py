@@ -85,7 +85,7 @@ class Anomaly:
     judgement: Json
     device: torch.device
     history: History
-    chosen_by: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # rows that chose the views
+    chosen_by: Ints = field(default_factory=lambda: np.zeros(0, int))  # rows that chose the views
 
     @property
     def course(self) -> str:
@@ -229,7 +229,7 @@ def fit_views(task: Task, views: Sequence[str], *, by_labels: bool = True) -> An
         chosen = chosen._replace(why="no label is asked: the mean of all views")
     rows = np.union1d(judged, asked) if asked.size else asked
     return replace(
-        blank, surprises=surprises, shares=chosen.shares, judgement=chosen.to_dict(), chosen_by=rows.astype(np.int64)
+        blank, surprises=surprises, shares=chosen.shares, judgement=chosen.to_dict(), chosen_by=rows.astype(int)
     )
 
 

@@ -120,7 +120,7 @@ class Task(Joined):
 
     def lacking(self, rows: Ints) -> Ints:
         """Count the windows among ``rows`` that lack each channel (C,), or each feature (F,)."""
-        count = np.zeros(self.X.shape[1], np.int64)
+        count = np.zeros(self.X.shape[1], int)
         for here in spans(rows, step=WIDE_ROWS):
             count += np.isnan(self.X[rows[here], :, 0] if self.X.ndim == 3 else self.X[rows[here]]).sum(axis=0)
         return count
@@ -197,7 +197,7 @@ class Weighed(Protocol):
 
 def evenly(count: int, most: int) -> Ints:
     """Return at most ``most`` of the places 0 to ``count`` - 1, evenly spread and the same every time."""
-    return np.linspace(0, count - 1, min(count, most)).astype(np.int64)
+    return np.linspace(0, count - 1, min(count, most)).astype(int)
 
 
 def thinned(rows: AnyArray, most: int) -> AnyArray:
@@ -212,7 +212,7 @@ def class_weights(y: Ints, classes: int) -> Floats:
     At 1:100, full balance would let a few windows decide everything, and no balance would ignore them; the square root
     is a compromise.
     """
-    counts = np.bincount(y, minlength=classes).astype(np.float64)
+    counts = np.bincount(y, minlength=classes).astype(float)
     weights = np.where(counts > 0, 1 / np.sqrt(np.maximum(counts, 1)), 0.0)
     return weights * (y.size / (weights * counts).sum())
 

@@ -217,7 +217,7 @@ def joined(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 def _rows(host: str, starts: Sequence[float], ends: Sequence[float]) -> Rows:
     names = [host] * len(starts)
-    return Rows.of(episode=names, host=names, t_start=starts, t_end=ends, label=np.zeros(len(starts), np.int64))
+    return Rows.of(episode=names, host=names, t_start=starts, t_end=ends, label=np.zeros(len(starts), int))
 
 
 def require_watchable(schema: FeatureSchema, model: OpenedModel) -> None:

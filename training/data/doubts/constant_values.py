@@ -42,7 +42,7 @@ def one_sided(windows: WindowsInQuestion) -> list[str]:
     found = {}
     X, label, host = windows.X, windows.rows.label, windows.rows.host
     asked = [(number, name) for number, name in enumerate(windows.channels) if name not in windows.exempt]
-    every = np.ones(len(label), np.bool_)
+    every = np.ones(len(label), bool)
     several = range(min(HOSTS_MAX, host.names.size) if host.names.size > 1 else 0)
     for here in (every, *(host.codes == number for number in several)):
         for rows, away, classes, others in _sides(label, here, windows.benign):
@@ -170,7 +170,7 @@ def filled_forward(windows: WindowsInQuestion) -> list[str]:
     of = windows.rows.episode.codes
     for number in np.argsort(-np.bincount(of), kind="stable")[:RECORDINGS_MAX].tolist():
         rows = _few(np.flatnonzero(of == number), X.shape[2])
-        place = np.rint((t_start[rows] - t_start[rows].min()) * sample_hz).astype(np.int64)
+        place = np.rint((t_start[rows] - t_start[rows].min()) * sample_hz).astype(int)
         if not timed:
             place = np.arange(rows.size) * 2 * X.shape[2]
         moved = np.abs(np.diff(picked(X, rows), axis=2)) > 0

@@ -47,11 +47,11 @@ def telling(windows: WindowsInQuestion) -> Telling:
     if classes.size < 2:
         return Telling()
     of_host = windows.rows.host.codes
-    both = _has_two(alarm[of_class].astype(np.int64) if two else of_class, of_host)
+    both = _has_two(alarm[of_class].astype(int) if two else of_class, of_host)
     apart = not both.any()  # each host has one class: of levels its own says nothing
     hosts = _drawn(of_class, np.zeros_like(of_host) if apart else of_host, [True] if apart else both.tolist())
     by_class = [of_class[rows] for rows in hosts]
-    by_alarm = [alarm[of].astype(np.int64) for of in by_class] if two else []
+    by_alarm = [alarm[of].astype(int) for of in by_class] if two else []
     samples = X.shape[2]
     parts = slice(None), slice(samples // 2, None), slice(0, samples - samples // 2)
     found: dict[str, list[str]] = {"state": [], "level": []}
@@ -204,7 +204,7 @@ def echoes(windows: WindowsInQuestion) -> list[str]:
     common, mine, its = 0.0, np.zeros((1, len(names))), np.zeros((1, 1))
     changes = 0
     for here in _recordings_of_both(rows.episode, alarm):
-        place = np.rint((t_start[here] - t_start[here].min()) * windows.sample_hz).astype(np.int64)
+        place = np.rint((t_start[here] - t_start[here].min()) * windows.sample_hz).astype(int)
         here, place = here[place < SAMPLES_MAX], place[place < SAMPLES_MAX]
         at = place[:, None] + np.arange(samples)
         values = np.full((at.max() + 1, len(names)), np.nan)

@@ -142,7 +142,7 @@ def row_order(t: Floats | None, group: Codes, room: WorkingMemory) -> Ints:
     with closing(CellStore(Path(), (), room)) as store:
         store.take(keys, list(keys))
         parts = (part for _, (part,) in store.parts(["place"], SPAN_ROWS))
-        return room.joined(parts, group.size, np.int64)
+        return room.joined(parts, group.size, int)
 
 
 def _unreadable(path: Path, why: str) -> DataError:

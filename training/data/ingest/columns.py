@@ -98,7 +98,7 @@ def check_rounding(columns: Iterable[tuple[str, AnyArray]], host: Names) -> None
 def check_rounding_of(name: str, column: AnyArray, of_host: Indices) -> None:
     """Raise DataError if 32-bit numbers would lose the changes of this channel; ``column`` has a row of one or several
     values for each entry of ``of_host``, the number of the row's host."""
-    values = np.asarray(column, np.float64).reshape(of_host.size, -1)
+    values = np.asarray(column, float).reshape(of_host.size, -1)
     largest = max((float(np.abs(part[np.isfinite(part)]).max(initial=0.0)) for _, part in _some(values)), default=0.0)
     with np.errstate(over="ignore"):
         rounding = float(np.spacing(np.float32(largest))) / 2

@@ -39,7 +39,7 @@ def rows_of_doubles(t: Floats, recording: Rows) -> Rows:
 
 def _changes(*keys: AnyArray) -> Bools:
     """Return a mask of the first row, and of each row at which a key differs from the row before."""
-    changes = np.ones(keys[0].size, np.bool_)
+    changes = np.ones(keys[0].size, bool)
     changes[1:] = np.logical_or.reduce([key[1:] != key[:-1] for key in keys])
     return changes
 
@@ -49,7 +49,7 @@ def first_of_copies(values: Floats, *keys: AnyArray) -> Bools:
 
     Copies are equal in all ``keys`` (S) and ``values`` (S, C); NaN equals NaN.
     """
-    keep = np.ones(len(values), np.bool_)
+    keep = np.ones(len(values), bool)
     if not keep.size:
         return keep
     order = np.lexsort(keys)
@@ -82,7 +82,7 @@ def fold_doubles(t: Floats, recording: Rows, label: AnyArray, values: Floats, to
     are many such rows, several times in a row, or with different labels: then there are two recordings, or times are
     rounded.
     """
-    keep = np.ones(t.size, np.bool_)
+    keep = np.ones(t.size, bool)
     rows = rows_of_doubles(t, recording)
     if not rows.size:
         return Folded(keep)
@@ -146,7 +146,7 @@ class Slots(NamedTuple):
         ``is_rate`` is True if the channel is the rate of a running total.
         """
         weight = self.weight if is_rate else np.ones(column.size)
-        means = _means(column.astype(np.float64), weight, self.begins)[self.full]
+        means = _means(column.astype(float), weight, self.begins)[self.full]
         half = (means[self.after - 1] + means[self.after]) / 2
         return np.insert(means, self.after, half)
 
@@ -165,7 +165,7 @@ def resampled(t: Floats, label: AnyArray, hz: float) -> Slots:
     if own > FASTER * step:  # the moment of a slot at which most samples come
         turned = np.add.reduceat(np.exp(2j * np.pi * since_begin / step), first)
         origin = np.round(np.angle(turned) / (2 * np.pi), ROUNDED) * step
-    slot = np.floor((since_begin - origin[stretch] + own / 2) / step).astype(np.int64)
+    slot = np.floor((since_begin - origin[stretch] + own / 2) / step).astype(int)
     since = np.r_[own, steps]
     since[first] = own
     begins = np.flatnonzero(_changes(stretch, slot))
@@ -216,7 +216,7 @@ def rates(total: Floats, t: Floats, group: Rows) -> Floats:
 def _wider(t: Floats, group: Rows, usual: float) -> Bools:
     """Return a mask of the times ``t`` (S), sorted by group, that come after a step longer than ``usual`` times the
     group's median step."""
-    found = np.zeros(t.size, np.bool_)
+    found = np.zeros(t.size, bool)
     step = np.diff(t)
     rows = np.flatnonzero((np.diff(group) == 0) & (step > 0))
     if rows.size:

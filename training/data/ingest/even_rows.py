@@ -91,7 +91,7 @@ def _once(rows: SampleRows, totals: Bools) -> SampleRows:
 
 def _without_copies(rows: SampleRows) -> tuple[SampleRows, list[str]]:
     group = rows.recording
-    keep = np.ones(group.size, np.bool_)
+    keep = np.ones(group.size, bool)
     some = even.rows_of_doubles(rows.clock, group)
     if not some.size:
         return rows, []

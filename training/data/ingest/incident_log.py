@@ -133,7 +133,7 @@ def label_samples(t: Floats, host: Coded, incidents: IncidentLog, *, rest: str |
     _check_hosts(hosts, incidents)
     labels = np.unique(incidents.label)
     named = (np.searchsorted(labels, incidents.label) + 1).tolist()
-    is_met = np.zeros(incidents.start.size, np.bool_)
+    is_met = np.zeros(incidents.start.size, bool)
     of = np.zeros(t.size, np.int32)
     for number in range(incidents.start.size):
         mine = (t >= incidents.start[number]) & (t < incidents.end[number])

@@ -214,7 +214,7 @@ def name_labels(y: AnyArray, said: SaidClasses = NOTHING_SAID) -> Labels:
                 "--unlabelled nan."
             )
         with np.errstate(invalid="ignore"):
-            numbers = y.astype(np.int64)
+            numbers = y.astype(int)
         if not np.array_equal(numbers, y):
             raise DataError(
                 "The labels are numbers that are not whole: name another column with --label; if there is none, leave "
@@ -303,7 +303,7 @@ def without_missing(windows: Ingested, *, most: float, drop: bool, room: Working
     if samples < SAMPLES_MIN:
         raise DataError(f"The windows have {samples} samples; at least {SAMPLES_MIN} are needed.")
     gone = np.empty(X.shape[:2], np.min_scalar_type(samples))  # of each channel's samples
-    infinite = np.zeros(len(X), np.bool_)
+    infinite = np.zeros(len(X), bool)
     for start, part in blocks(X, room.part_bytes):
         gone[start : start + len(part)] = np.isnan(part).sum(axis=2)
         infinite[start : start + len(part)] = np.isinf(part).any(axis=(1, 2))
@@ -378,7 +378,7 @@ def _known_enough(gone: AnyArray, samples: int, host: Coded, most: float) -> Boo
     of_host = host.codes
     least = np.full((of_host.max() + 1, gone.shape[1]), samples)
     np.minimum.at(least, of_host, gone)
-    keep = np.empty(len(gone), np.bool_)
+    keep = np.empty(len(gone), bool)
     for start, part in blocks(gone, PART_BYTES // 8):  # as shares they take eight times as much
         here = slice(start, start + len(part))
         has, share = least[of_host[here]] < samples, part / samples

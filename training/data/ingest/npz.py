@@ -90,7 +90,7 @@ def read_npz(
     if columns["channel"] is not None:
         names = columns["channel"].astype(str).tolist()
     if wanted.missing:
-        X = X.astype(np.float64)
+        X = X.astype(float)
         left_out += say_missing(wanted.missing, names, [X[:, c] for c in range(n_channels)])
     host = np.full(n, ingested.UNKNOWN_HOST)
     if columns["host"] is not None:
@@ -171,7 +171,7 @@ def _chosen(
     if wanted.counter:
         if hz is None:
             raise DataError("--counter needs --hz: a rate is a change by the second.")
-        X = X.astype(np.float64)
+        X = X.astype(float)
         for name in wanted.counter:
             steps = np.diff(X[:, names.index(name)], axis=1)
             check_total(name, int((steps < 0).sum()), int(np.isfinite(steps).sum()))

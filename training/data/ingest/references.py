@@ -37,7 +37,7 @@ def booleans(values: AnyArray, refusal: Callable[[str], str]) -> Bools:
     odd = [word for word in words if word not in ("true", "false", "1", "0")]
     if odd:
         raise DataError(refusal(odd[0]))
-    return np.array([word in ("true", "1") for word in words], np.bool_)
+    return np.array([word in ("true", "1") for word in words], bool)
 
 
 def marked(label: Codes, names: tuple[str, ...], benign: Collection[str], mark: Bools) -> tuple[Codes, tuple[str, ...]]:

@@ -333,7 +333,7 @@ def only_labelled(table: Stored, unlabelled: Sequence[str]) -> tuple[Stored, lis
         return table, []
     values, codes = _labels(table)
     there = np.bincount(codes, minlength=values.size) > 0
-    is_class = np.zeros(values.size, np.bool_)
+    is_class = np.zeros(values.size, bool)
     words = np.char.lower(values.astype(str)) if values.dtype.kind == "b" else values
     is_class[there] = labelled(words[there], unlabelled)
     keep = is_class[codes]

@@ -386,7 +386,7 @@ def _cut_windows(rows: SampleRows, cut: WindowCut, totals: Bools) -> tuple[Sampl
     episode = []
     empty = []
     counts = {}
-    short, stretched = np.zeros((2, len(rows.labels.names)), np.int64)
+    short, stretched = np.zeros((2, len(rows.labels.names)), int)
     for name, (low, high) in episodes.items():
         t, label = rows.clock[low:high], rows.label[low:high]
         unknown = _unknown(rows.values, low, high) / (t.size * rows.values.shape[1])
@@ -394,7 +394,7 @@ def _cut_windows(rows: SampleRows, cut: WindowCut, totals: Bools) -> tuple[Sampl
         edges = stretch_edges(t, label, hz)
         of, lengths = label[edges[:-1]], np.diff(edges)
         stretched += np.bincount(of, minlength=stretched.size)
-        short += np.bincount(of, lengths < samples, short.size).astype(np.int64)
+        short += np.bincount(of, lengths < samples, short.size).astype(int)
         begins = starts_between(edges, samples, stride)
         if begins.size:
             places.append((low, begins))
@@ -487,7 +487,7 @@ def _episodes(
             continue
         lengths.append(length)
         t = rows.clock[low:high] - rows.clock[low]
-        number = (t // length).astype(np.int64)
+        number = (t // length).astype(int)
         there = np.flatnonzero((number == 0) | (t - number * length >= window_s))
         left_out += t.size - there.size
         parts = {
@@ -533,4 +533,4 @@ def stretch_edges(t: Floats, label: AnyArray, hz: float) -> Ints:
 
 def starts_between(edges: Ints, samples: int, stride: int) -> Ints:
     begins = [np.arange(low, high - samples + 1, stride) for low, high in pairwise(edges.tolist())]
-    return np.concatenate([np.empty(0, np.int64), *begins])
+    return np.concatenate([np.empty(0, int), *begins])

@@ -88,7 +88,7 @@ class Stored(NamedTuple):
         """Return the values (S, C) of all channels in the used rows; NaN for a cell without a number."""
         channels = self.channels
         cells = [f"coalesce({self.kinds[name].number}, 'nan'::DOUBLE)" for name in channels]
-        values = self.room.empty((self.height, len(channels)), np.float64, "F")
+        values = self.room.empty((self.height, len(channels)), float, "F")
         at, step = 0, self.room.rows(64 * len(channels))
         for low, parts in self.store.parts(cells, step):
             keep = slice(None) if self.keep is None else self.keep[low : low + len(parts[0])]

@@ -243,12 +243,12 @@ def from_array(values: AnyArray, unit: str | None, where: str) -> tuple[Floats, 
             raise DataError("The array 't' holds values that are not finite numbers.")
         kind = "datetime64[ns]" if values.dtype.kind == "M" else "timedelta64[ns]"
         role = NO_ZONE if values.dtype.kind == "M" else "durations"
-        return values.astype(kind).astype(np.int64) / 1e9, role
+        return values.astype(kind).astype(int) / 1e9, role
     if values.dtype.kind in "US":
         return from_column(pl.Series("t", values.astype(str)), said, where)
     if values.dtype.kind not in "fiu":
         raise DataError(f"The array 't' must hold times (numbers, dates or durations), not {values.dtype}.")
-    return _numbers(values.astype(np.float64), said, "The array 't'")
+    return _numbers(values.astype(float), said, "The array 't'")
 
 
 def _no_unit(unit: str | None, where: str) -> None:

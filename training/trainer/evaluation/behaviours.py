@@ -32,10 +32,10 @@ def behaviours_of(rows: Rows, classes: Classes, scenarios: Mapping[str, str]) ->
     classes are. Without a benign class all windows are ``BENIGN``.
     """
     alarming = ~classes.is_benign(rows.label) if classes.benign else np.zeros(len(rows), bool)
-    names = np.array(classes.names, np.str_)
+    names = np.array(classes.names, str)
 
     def recorded(here: slice) -> Names:
-        return np.array([scenarios.get(name, "") for name in rows.episode[here].tolist()], np.str_)
+        return np.array([scenarios.get(name, "") for name in rows.episode[here].tolist()], str)
 
     several = {name for here in spans(alarming) for name in set(recorded(here)[alarming[here]].tolist())}
     by_scenario = len(several) >= 2 and "" not in several

@@ -82,7 +82,7 @@ def _courses(y: Ints, first: Ints, length: Ints) -> _Courses:
     length."""
     known = {}
     labels: list[Ints] = []
-    of_episode = np.empty(first.size, np.int64)
+    of_episode = np.empty(first.size, int)
     for number, (start, size) in enumerate(zip(first.tolist(), length.tolist(), strict=True)):
         course = y[start : start + size]
         course = course[:1] if (course == course[0]).all() else course
@@ -112,7 +112,7 @@ def _tables(rank: Floats, k: int, courses: _Courses, first: Ints, length: Ints) 
         place = np.arange(length.sum()) - np.repeat(first, length)
         stretched = course[place * course.size // np.repeat(length, length)] == k
         sums[:, number] = np.add.reduceat(np.where(stretched, rank, 0.0), first)
-        counts[:, number] = np.add.reduceat(stretched.astype(np.float64), first)
+        counts[:, number] = np.add.reduceat(stretched.astype(float), first)
     return sums, counts
 
 

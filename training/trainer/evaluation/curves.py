@@ -35,7 +35,7 @@ def reliability(claimed: Floats, true: Bools) -> list[JsonDict]:
 
     Each bin has the mean probability ``claimed``, the share ``observed`` to be true, and its number of ``windows``.
     """
-    bins = np.clip((claimed * RELIABILITY_BINS).astype(np.int64), 0, RELIABILITY_BINS - 1)
+    bins = np.clip((claimed * RELIABILITY_BINS).astype(int), 0, RELIABILITY_BINS - 1)
     rows = []
     for number in np.unique(bins).tolist():
         inside = bins == number

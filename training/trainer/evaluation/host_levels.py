@@ -103,9 +103,9 @@ class Scale(NamedTuple):
     def of(self, score: Floats) -> Floats:
         """Convert scores to this scale."""
         if not self.odds:
-            return np.asarray(score, np.float64)
+            return np.asarray(score, float)
         bounded = np.clip(score, EDGE, 1 - EDGE)
-        return np.asarray(np.log(bounded) - np.log1p(-bounded), np.float64)
+        return np.asarray(np.log(bounded) - np.log1p(-bounded), float)
 
     def back(self, value: float) -> float:
         """Convert a value on this scale back to a score."""
@@ -163,7 +163,7 @@ class ReferenceScores:
 
     score: Floats
     host: Names
-    marks: Names = field(default_factory=lambda: np.zeros(0, np.str_))
+    marks: Names = field(default_factory=lambda: np.zeros(0, str))
 
     def by_host(self) -> Iterator[tuple[str, Floats]]:
         """Yield each host that has at least ``FEWEST`` reference windows, with their scores."""
@@ -322,7 +322,7 @@ class HostThresholds:
     def each(self, host: Names) -> Floats:
         """Return (N,) each window's threshold, by its host (N,)."""
         names, place = np.unique(host, return_inverse=True)
-        return np.array([self.of(str(name)) for name in names], np.float64)[place]
+        return np.array([self.of(str(name)) for name in names], float)[place]
 
     def elsewhere(self, references: ReferenceScores, *, measured: bool = False) -> HostThresholds:
         """Return the same rule for other data: a host's level comes from its reference there, or else is the earlier
@@ -405,7 +405,7 @@ def _margin(cal: Scored, hosts: HostThresholds, target: float, classes: Classes)
     None if too few of these windows are of hosts with a level.
     """
     known = classes.is_benign(cal.y) & np.isin(cal.rows.host, list(hosts.levels))
-    usual = np.array([hosts.levels[name].usual for name in cal.rows.host[known].tolist()], np.float64)
+    usual = np.array([hosts.levels[name].usual for name in cal.rows.host[known].tolist()], float)
     found = conformal(hosts.scale.of(cal.score[known]) - usual, target)
     return None if found is None else round(found, DIGITS)
 

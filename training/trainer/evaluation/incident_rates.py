@@ -72,8 +72,8 @@ def runs_of(rows: Rows, stride_s: float) -> Runs:
     """Sort the windows by recording and time. If a start time is missing, they keep their order, one stride apart."""
     start, end = rows.t_start, rows.t_end
     if not np.isfinite(start).all():
-        start, end = np.arange(len(rows), dtype=np.float64) * stride_s, np.full(len(rows), np.nan)
-    end = np.where(np.isfinite(end), end, start + stride_s).astype(np.float64)
+        start, end = np.arange(len(rows), dtype=float) * stride_s, np.full(len(rows), np.nan)
+    end = np.where(np.isfinite(end), end, start + stride_s).astype(float)
     return Runs.of(np.char.add(np.char.add(rows.host, "\0"), rows.episode), start, end)
 
 
@@ -236,8 +236,8 @@ def _figures(one: RuleEffect, line: Timeline, here: Bools) -> JsonDict:
     made: JsonDict = {"stretches": int(mine.sum()), "false": int(false.size)}
     made["caught"] = missing("the test has no malicious-like stretch")
     if mine.any():
-        caught = np.bincount(one.recording[mine], weights=one.caught[mine]).astype(np.float64)
-        made["caught"] = shown_rate(caught, np.bincount(one.recording[mine]).astype(np.float64), unit="recording")
+        caught = np.bincount(one.recording[mine], weights=one.caught[mine]).astype(float)
+        made["caught"] = shown_rate(caught, np.bincount(one.recording[mine]).astype(float), unit="recording")
     made["delay_s"] = _median(one.delay_s[mine & one.caught], one.recording[mine & one.caught], line)
     made["open_share"] = None if not benign.any() else rounded(one.open[benign].mean())
     made["false_per_host_day"] = _rate(
@@ -263,12 +263,12 @@ def _median(delay: Floats, recording: Ints, line: Timeline) -> JsonDict:
 def _rate(false: Ints, benign: Ints, line: Timeline) -> JsonDict:
     if line.every_s is None:
         return missing("the data do not say how far apart their windows are (no times, or no rate)")
-    days = benign.astype(np.float64) * (line.every_s / DAY_S)
+    days = benign.astype(float) * (line.every_s / DAY_S)
     total = float(days.sum())
     if not total:
         return missing("the test has no benign window")
     smallest = count_interval(np.zeros_like(days), days)
-    found = figure(false.sum() / total, count_interval(false.astype(np.float64), days), carried_by_one("recording"))
+    found = figure(false.sum() / total, count_interval(false.astype(float), days), carried_by_one("recording"))
     found |= {"of": line.of, "benign_hours": rounded(total * DAY_S / HOUR_S)}
     return found if smallest is None else found | {"smallest_rate": rounded(smallest[1])}
 
@@ -282,7 +282,7 @@ def _curve(rule: JoinRule, line: Timeline) -> list[list[float]]:
     if line.every_s is None or not benign.size or not line.malicious.any():
         return []
     days = benign.size * line.every_s / DAY_S
-    ranks = np.unique(np.r_[0, np.geomspace(1, benign.size, CURVE_POINTS).astype(np.int64) - 1])
+    ranks = np.unique(np.r_[0, np.geomspace(1, benign.size, CURVE_POINTS).astype(int) - 1])
     points = []
     for shift in np.unique(benign[ranks]).tolist():
         one = outcome(rule, replace(line, margin=line.margin - shift))

@@ -39,7 +39,7 @@ def clusters(episode: Names) -> tuple[Ints, int]:
     """
     ids, index = np.unique(episode, return_inverse=True)
     if ids.size <= MAX_CLUSTERS:
-        return index.astype(np.int64), int(ids.size)
+        return index.astype(int), int(ids.size)
     shuffled = np.random.default_rng(0).permutation(ids.size) % MAX_CLUSTERS
     return shuffled[index], MAX_CLUSTERS
 
@@ -94,7 +94,7 @@ class RankMeasure:
         """Return AUROC and AUPRC (R,) for each row of weights (R, E); NaN for a row that drew a single class."""
         up = np.take(weights, self._up_episode, axis=1)
         down = _cumulated(np.take(weights, self._down_episode, axis=1))
-        n_up, n_down = up.sum(axis=1, dtype=np.float64), down[:, -1].astype(np.float64)
+        n_up, n_down = up.sum(axis=1, dtype=float), down[:, -1].astype(float)
         below = np.take(down, self._downs_below, axis=1)
         up_to = np.take(down, self._downs_up_to, axis=1) if self._tied else below
         won = (_dot(up, below) + _dot(up, up_to)) / 2
@@ -121,7 +121,7 @@ def _cumulated(counts: Weights) -> Weights:
 
 
 def _dot(left: Weights, right: Weights) -> Floats:
-    return np.einsum("rn,rn->r", left, right, dtype=np.float64)
+    return np.einsum("rn,rn->r", left, right, dtype=float)
 
 
 def why_no_interval(n_resamples: int) -> str | None:

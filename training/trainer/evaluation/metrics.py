@@ -160,7 +160,7 @@ class _Judge(NamedTuple):
             pairs = rankings(scored, self.classes, among)
             truth = scored.y
             if not by_class(scored, self.classes):
-                truth = (~self.classes.is_benign(scored.y)).astype(np.int64)
+                truth = (~self.classes.is_benign(scored.y)).astype(int)
             found = chance_test([s for s, _ in pairs], [k for _, k in pairs], truth, scored.rows.recording)
             metric["chance"] = None if found is None else found.to_dict()
 
@@ -176,8 +176,8 @@ class _Judge(NamedTuple):
             return ClassMeasure(scored.y, predicted, self.classes.names, episode, n_episodes)
         if alarm is None or not self.classes.benign:
             return None
-        truth = (~self.classes.is_benign(scored.y)).astype(np.int64)
-        return ClassMeasure(truth, alarm.astype(np.int64), self.classes.kinds(), episode, n_episodes)
+        truth = (~self.classes.is_benign(scored.y)).astype(int)
+        return ClassMeasure(truth, alarm.astype(int), self.classes.kinds(), episode, n_episodes)
 
     def _alerts(self, scored: Scored, found: Json) -> dict[str, JsonDict]:
         """Compute alarms a day on a host without attacks: the measured false-alarm rate times the windows of a day."""

@@ -42,7 +42,7 @@ class ClassMeasure:
             for classes, rows in ((y, y == predicted), (y, ...), (predicted, ...))
         ]
         hits, truth, claimed = (table.reshape(n_episodes, n_classes) for table in tables)
-        self._table = np.concatenate([hits, truth, claimed], axis=1).astype(np.float64)
+        self._table = np.concatenate([hits, truth, claimed], axis=1).astype(float)
 
     def counts(self) -> dict[str, tuple[Floats, Floats]]:
         """Return the number of correct and of all windows (E,) of each episode, for the accuracy at the threshold."""
@@ -53,14 +53,14 @@ class ClassMeasure:
         """Return a measure of the balanced accuracy over only these classes."""
 
         def measure(weights: Weights) -> dict[str, Floats]:
-            hits, truth, _ = np.split(weights.astype(np.float64) @ self._table, 3, axis=1)
+            hits, truth, _ = np.split(weights.astype(float) @ self._table, 3, axis=1)
             recall = ratio(hits[:, list(classes)], truth[:, list(classes)])
             return {"balanced_accuracy": mean_of_present(recall)}
 
         return measure
 
     def __call__(self, weights: Weights) -> dict[str, Floats]:
-        hits, truth, claimed = np.split(weights.astype(np.float64) @ self._table, 3, axis=1)
+        hits, truth, claimed = np.split(weights.astype(float) @ self._table, 3, axis=1)
         recall = ratio(hits, truth)  # NaN for classes that are not there: left out of the means
         f1 = ratio(2 * hits, truth + claimed)
         return {"balanced_accuracy": mean_of_present(recall), "macro_f1": mean_of_present(f1)}
@@ -74,7 +74,7 @@ class AlarmMeasure:
         self._has_alarms = alarm is not None
         raised = np.zeros_like(malicious) if alarm is None else alarm
         columns = [malicious, ~malicious, malicious & raised, ~malicious & raised]
-        self._table = episode_sums(np.stack(columns, axis=1).astype(np.float64), episode, n_episodes)
+        self._table = episode_sums(np.stack(columns, axis=1).astype(float), episode, n_episodes)
 
     def counts(self) -> dict[str, tuple[Floats, Floats]]:
         """Return the alarms (E,) and windows (E,) of each episode for ``tpr`` and ``fpr``; empty without a
@@ -83,7 +83,7 @@ class AlarmMeasure:
         return {"tpr": (caught, malicious), "fpr": (false, benign)} if self._has_alarms else {}
 
     def __call__(self, weights: Weights) -> dict[str, Floats]:
-        malicious, benign, _, _ = (weights.astype(np.float64) @ self._table).T
+        malicious, benign, _, _ = (weights.astype(float) @ self._table).T
         return {"prevalence": ratio(malicious, malicious + benign)}
 
 
@@ -108,10 +108,10 @@ class CatchMeasure:
         benign = np.cumsum(np.take(weights, self._benign_episode, axis=1), axis=1, dtype=np.int32)
         benign = np.concatenate([np.zeros_like(weights[:, :1]), benign], axis=1)
         beaten, total = np.take(benign, self._as_high, axis=1), benign[:, -1:]
-        n_loud = loud.sum(axis=1, dtype=np.float64)
+        n_loud = loud.sum(axis=1, dtype=float)
         there = np.where(total[:, 0] > 0, n_loud, 0.0)
         return {
-            name: ratio((loud * (beaten <= rate * total)).sum(axis=1, dtype=np.float64), there)
+            name: ratio((loud * (beaten <= rate * total)).sum(axis=1, dtype=float), there)
             for name, rate in self._rates.items()
         }
 
@@ -123,7 +123,7 @@ class ProbabilityMeasure:
     def __init__(self, y: Ints, proba: Floats, predicted: Ints, episode: Ints, n_episodes: int) -> None:
         confidence = proba.max(axis=1)
         correct = predicted == y
-        bins = np.minimum((confidence * ECE_BINS).astype(np.int64), ECE_BINS - 1)
+        bins = np.minimum((confidence * ECE_BINS).astype(int), ECE_BINS - 1)
         cell = episode * ECE_BINS + bins
         gap = correct - confidence
         size = n_episodes * ECE_BINS
@@ -152,7 +152,7 @@ class ProbabilityMeasure:
         odd = (self._off - line @ trend) / deviation
 
         def of_cells(values: Floats) -> Floats:
-            return np.bincount(self._cell, weights=values, minlength=self._gap.size).astype(np.float64)
+            return np.bincount(self._cell, weights=values, minlength=self._gap.size).astype(float)
 
         count = of_cells(np.ones_like(odd))
         pairs = float((count * (count - 1)).sum())
@@ -163,7 +163,7 @@ class ProbabilityMeasure:
         return float(np.sqrt(by_bin * 2 / np.pi).sum() / self._off.size)  # the mean of |normal| is sqrt(2 / pi)
 
     def __call__(self, weights: Weights) -> dict[str, Floats]:
-        drawn = weights.astype(np.float64)
+        drawn = weights.astype(float)
         n, squared, _ = (drawn @ self._table).T
         return {"ece": ratio(np.abs(drawn @ self._gap).sum(axis=1), n), "brier": ratio(squared, n)}
 

@@ -20,7 +20,7 @@ def by_scenario(test: Scored, alarm: Bools, scenario: Names, behaviour: Names, c
     class.
     """
     benign = classes.is_benign(test.y)
-    own = np.array(classes.names, np.str_)[test.y]
+    own = np.array(classes.names, str)[test.y]
     names = np.where(benign, np.where(scenario == "", own, scenario), behaviour)
     found = []
     for kind, of_kind in ((BENIGN, benign), (LIKE, ~benign)):
@@ -33,7 +33,7 @@ def by_scenario(test: Scored, alarm: Bools, scenario: Names, behaviour: Names, c
 
 def _row(name: str, kind: str, test: Scored, alarm: Bools, here: Bools) -> JsonDict:
     _, of = np.unique(test.rows.recording[here], return_inverse=True)
-    raised, windows = (np.bincount(of, weights=each).astype(np.float64) for each in (alarm[here], np.ones(of.size)))
+    raised, windows = (np.bincount(of, weights=each).astype(float) for each in (alarm[here], np.ones(of.size)))
     rate = shown_rate(raised, windows)
     return {"name": name, "kind": kind, "windows": int(of.size), "episodes": int(windows.size), "rate": rate}
 
@@ -45,7 +45,7 @@ def best_alone(features: Floats32, names: Sequence[str], alarming: Bools) -> Jso
     for place, name in enumerate(names):
         values = features[:, place]
         known = np.isfinite(values)
-        value = auroc(alarming[known], values[known].astype(np.float64))
+        value = auroc(alarming[known], values[known].astype(float))
         if value is not None and (best is None or max(value, 1 - value) > best[0]):
             best = max(value, 1 - value), name
     return None if best is None else {"feature": best[1], "auroc": round(best[0], 6)}

@@ -55,12 +55,12 @@ class Classes:
         """Renumber the classes ``y`` (N,): benign ones first, then by name. The result does not depend on the given
         numbering."""
         order = sorted(self.names, key=lambda name: (name not in self.benign, name))
-        return np.array([order.index(name) for name in self.names], np.int64)[y]
+        return np.array([order.index(name) for name in self.names], int)[y]
 
     def likeliest(self, proba: Floats) -> Ints:
         """Return (N,) the class with the highest of probabilities (N, K); among equals the first by `in_order`."""
         order = np.argsort(self.in_order(np.arange(len(self))))
-        return np.asarray(order[proba[:, order].argmax(axis=1)], np.int64)
+        return np.asarray(order[proba[:, order].argmax(axis=1)], int)
 
     def said(self, proba: Floats, alarm: Bools | None) -> Ints:
         """Return (N,) the predicted class from probabilities (N, K).
@@ -140,12 +140,12 @@ class Scored:
     ) -> Scored:
         """Build from plain arrays; without ``score`` it is 1 - P(benign), computed from ``proba`` (N, K) and
         ``classes``."""
-        probabilities = None if proba is None else np.asarray(proba, np.float64)
+        probabilities = None if proba is None else np.asarray(proba, float)
         if score is None:
             if probabilities is None or classes is None:
                 raise ValueError("scored windows need a score, or probabilities with their classes")
             score = classes.alarm_score(probabilities)
-        return cls(rows, np.asarray(score, np.float64), probabilities)
+        return cls(rows, np.asarray(score, float), probabilities)
 
     @property
     def y(self) -> Ints:

@@ -130,7 +130,7 @@ def write(out: Path, order: RecordingOrder, view: View, tape: Tape, clock: Clock
     Channels that were never measured are left out.
     """
     channels = [c for c in CHANNELS.values() if any(s.get(c.name) is not None for s in tape.samples)]
-    values = np.array([[s.get(c.name) for c in channels] for s in tape.samples], np.float64)
+    values = np.array([[s.get(c.name) for c in channels] for s in tape.samples], float)
     for i, channel in enumerate(channels):
         if channel.kind is Measure.COUNTER:
             # Counters start at zero here: their absolute value tells uptime, which is no business of a detector.

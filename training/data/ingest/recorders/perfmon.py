@@ -199,5 +199,5 @@ def _channel(meaning: Meaning, instances: Mapping[str, np.ndarray], t: np.ndarra
     if meaning.of == TOTAL and any(TOTAL in name for name in instances):
         parts = [column for name, column in instances.items() if name == TOTAL]
     if meaning.total:
-        parts = [even.rates(column, t, np.zeros(t.size, np.int64)) for column in parts]
+        parts = [even.rates(column, t, np.zeros(t.size, int)) for column in parts]
     return np.sum(parts, axis=0) if parts else None

@@ -236,8 +236,8 @@ def _numbers(series: Iterable[PromSeries]) -> _Values:
     """Return the times and values of one series, joined from its parts and sorted by time; infinite values become
     NaN."""
     pairs = [pair for one in series for pair in one.values]
-    t = np.array([at for at, _ in pairs], np.float64)
-    values = np.array([float(text) for _, text in pairs], np.float64)
+    t = np.array([at for at, _ in pairs], float)
+    values = np.array([float(text) for _, text in pairs], float)
     order = np.argsort(t, kind="stable")
     return t[order], np.where(np.isfinite(values), values, np.nan)[order]
 
@@ -311,7 +311,7 @@ def _rate(total: Floats, t: Times) -> Floats:
     known = np.flatnonzero(~np.isnan(total))
     rate = np.full(t.size, np.nan)
     if known.size > 1:
-        rate[known] = even.rates(total[known], t[known], np.zeros(known.size, np.int64))
+        rate[known] = even.rates(total[known], t[known], np.zeros(known.size, int))
     return rate
 
 

@@ -58,7 +58,7 @@ def recorded(source: Path, recordings: Sequence[Recording], layout: str, notes: 
     parts = []
     for one in sorted(recordings, key=lambda one: (one.host, one.t[0] if one.t.size else 0.0)):
         columns = {name: one.values.get(name, np.full(one.t.size, np.nan)) for name in names}
-        t = pl.Series(np.round(one.t * 1e6).astype(np.int64)).cast(pl.Datetime("us", "UTC"))
+        t = pl.Series(np.round(one.t * 1e6).astype(int)).cast(pl.Datetime("us", "UTC"))
         parts.append(pl.DataFrame({str(Role.TIME): t, str(Role.HOST): [one.host] * one.t.size, **columns}))
     rows = pl.concat(parts).with_columns(pl.col(names).fill_nan(None))
     return RecordedTable(path=source, rows=rows, layout=layout, channels=tuple(ours), notes=tuple(notes))

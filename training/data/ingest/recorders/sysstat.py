@@ -111,7 +111,7 @@ def _recording(host: Json) -> shared.Recording:
     cpus = float(host["number-of-cpus"])
     rows = [_sample(record, cpus) for record in records]
     names = sorted({name for row in rows for name in row})
-    values = {name: np.array([row.get(name, np.nan) for row in rows], np.float64) for name in names}
+    values = {name: np.array([row.get(name, np.nan) for row in rows], float) for name in names}
     return shared.Recording(
         host=str(host["nodename"]), t=np.array([_seconds(r["timestamp"]) for r in records]), values=values
     )
