@@ -35,6 +35,7 @@ from training.data.ingest.recorders.prometheus_http import fetcher, without_pass
 from training.data.ingest.recorders.recorded import ORDER
 from training.data.ingest.recorders.registry import OF_SERVERS, RECORDERS
 from training.data.ingest.recorders.sysstat import read_sysstat
+from training.data.normalise import spec_of
 from training.data.schema import read_schema
 
 HERE = Path(__file__).parent / "recorded"
@@ -98,8 +99,7 @@ def test_both_become_data_sets_of_our_channels_and_units(run, tmp_path):
         schema = read_schema(tmp_path / "out" / "feature_schema_v1.json")
         for channel in schema.channels:
             ours = CHANNELS[channel.name]
-            assert (channel.unit, channel.kind, channel.transform) == (ours.rate_unit, str(ours.kind), "symlog")
-            assert set(channel.modes) == {str(mode) for mode in ours.modes}
+            assert channel == spec_of(ours.name, ours.unit, ours.kind, ours.modes)
         assert set(schema.channel_names) <= set(ORDER)
         seen[option] = {channel.name: channel for channel in schema.channels}
     for name in set(seen["--sysstat"]) & set(seen["--prometheus"]):

@@ -9,10 +9,10 @@ import numpy as np
 
 from training.contract import Mode
 from training.data import normalise
-from training.data.channels import CHANNELS, UNLIKE, Measure, view_of
+from training.data.channels import CHANNELS, UNLIKE, view_of
 from training.data.classes import BENIGN, MALICIOUS, benign_of
 from training.data.dataset import REFERENCE
-from training.data.episode import ChannelInfo, Meta
+from training.data.episode import Meta
 from training.data.errors import DataError
 from training.data.executors.names import PROCESSES, Name
 from training.data.extract import EpisodeFacts, Extract, Loadable
@@ -69,14 +69,9 @@ def choose_channels(good: Sequence[EpisodeFacts], like: FeatureSchema | None) ->
     table = list(CHANNELS)
     ordered = sorted(everything, key=lambda n: (table.index(n) if n in CHANNELS else len(table), n))
     ordered.sort(key=lambda name: Mode.REALISTIC not in everything[name].modes)  # as the files want them
-    specs = tuple(_spec(everything[name]) for name in ordered)
+    infos = [everything[name] for name in ordered]
+    specs = tuple(normalise.spec_of(c.name, c.unit, c.kind, c.modes) for c in infos)
     return ChosenChannels(channels=specs, views=_views(good, everything), dropped=[])
-
-
-def _spec(info: ChannelInfo) -> ChannelSpec:
-    unit = f"{info.unit}/s" if info.kind == Measure.COUNTER else info.unit
-    modes, scale = tuple(sorted(info.modes)), normalise.scale_of(unit)
-    return ChannelSpec(name=info.name, unit=unit, kind=info.kind, modes=modes, transform="symlog", scale=scale)
 
 
 def _views(good: Sequence[EpisodeFacts], names: Collection[str]) -> dict[str, str]:

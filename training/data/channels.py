@@ -43,11 +43,6 @@ class Channel(NamedTuple):
     modes: tuple[Mode, ...] = BOTH
     word: str = ""  # of the table below
 
-    @property
-    def rate_unit(self) -> str:
-        """The unit of this channel's values in windows, where a counter has become a rate per second."""
-        return f"{self.unit}/s" if self.kind is Measure.COUNTER else self.unit
-
     def to_dict(self) -> JsonDict:
         return {"name": self.name, "unit": self.unit, "kind": str(self.kind), "modes": [*map(str, self.modes)]}
 

@@ -31,7 +31,7 @@ from training.data.absent import absent, is_settled, lacking_hosts
 from training.data.channels import CHANNELS
 from training.data.classes import BENIGN, benign_of, stated
 from training.data.coded import Coded
-from training.data.errors import DataError
+from training.data.errors import DataError, first_line
 from training.data.features import extract, extract_blocks, feature_specs
 from training.data.identity import Kinship, find_kin
 from training.data.parquet_groups import write_groups
@@ -548,7 +548,7 @@ def _read_features(path: Path, manifest: TensorManifest, index: StoredIndex, col
     try:
         fill(result, parts())
     except (OSError, pl.exceptions.PolarsError) as error:
-        raise DataError(f"The feature table {path} cannot be read ({str(error).splitlines()[0]}).") from None
+        raise DataError(f"The feature table {path} cannot be read ({first_line(error)}).") from None
     if digest.hexdigest() != manifest.features_sha256:
         raise DataError(f"{path} does not belong to the tensors beside it: build the data set again.")
     return result
@@ -572,7 +572,7 @@ def load_validation(path: Path) -> Validation:
     try:
         table = pl.read_parquet(path)
     except (OSError, pl.exceptions.PolarsError) as error:
-        raise DataError(f"The validation table {path} cannot be read ({str(error).splitlines()[0]}).") from None
+        raise DataError(f"The validation table {path} cannot be read ({first_line(error)}).") from None
     for column in ("episode_id", "scenario", "baseline", "ok", "reasons"):
         if table.schema.get(column) != VALIDATION_SCHEMA[column]:
             raise DataError(

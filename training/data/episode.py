@@ -20,7 +20,7 @@ import polars as pl
 import zstandard
 
 from training.clock import Clock
-from training.data.errors import DataError
+from training.data.errors import DataError, first_line
 from training.data.values import JsonDict
 from training.files import write_whole
 
@@ -238,7 +238,7 @@ def parse(members: dict[str, bytes]) -> Episode:
         frame = pl.read_parquet(io.BytesIO(members[TELEMETRY]))
         labels = pl.read_parquet(io.BytesIO(members[LABELS]))
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise EpisodeError(f"a Parquet file cannot be read ({str(error).splitlines()[0]})") from None
+        raise EpisodeError(f"a Parquet file cannot be read ({first_line(error)})") from None
     declared = [c.name for c in meta.channels]
     _require_columns(frame, ["t", *declared], TELEMETRY)
     _require_columns(labels, ["t", "phase"], LABELS)
@@ -247,7 +247,7 @@ def parse(members: dict[str, bytes]) -> Episode:
         values = frame.select(pl.col(declared).cast(pl.Float64)).to_numpy()
         label_t = labels["t"].cast(pl.Float64).to_numpy()
     except pl.exceptions.PolarsError as error:
-        raise EpisodeError(f"a column is not numeric ({str(error).splitlines()[0]})") from None
+        raise EpisodeError(f"a column is not numeric ({first_line(error)})") from None
     return Episode(
         meta=meta,
         t=t,

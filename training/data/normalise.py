@@ -20,6 +20,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from training.data.channels import Measure
 from training.data.schema import ChannelSpec
 from training.data.scratch import ROOM, WorkingMemory, release
 from training.data.values import Floats32, JsonDict
@@ -72,6 +73,13 @@ class NormalReferences(msgspec.Struct, frozen=True, kw_only=True):
     def without(self, hosts: Sequence[str]) -> list[str]:
         """Return those of ``hosts`` that have no reference of their own, sorted."""
         return sorted(set(hosts) - set(self.hosts))
+
+
+def spec_of(name: str, unit: str, kind: str, modes: Iterable[str]) -> ChannelSpec:
+    """Return the schema's entry for a recorded channel; of a counter that for its rate per second."""
+    unit = f"{unit}/s" if kind == Measure.COUNTER else unit
+    wanted, scale = tuple(sorted(modes)), scale_of(unit)
+    return ChannelSpec(name=name, unit=unit, kind=str(kind), modes=wanted, transform="symlog", scale=scale)
 
 
 def scale_of(unit: str) -> float:

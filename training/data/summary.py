@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from training.data.coded import Coded
-from training.data.errors import DataError
+from training.data.errors import DataError, first_line
 from training.data.values import Json, JsonDict, Names
 from training.printable import some
 
@@ -128,7 +128,7 @@ def read(validation: Path) -> Understood | None:
         text = pl.read_parquet_metadata(validation).get(KEY)
         return None if text is None else msgspec.json.decode(text, type=Understood)
     except (OSError, pl.exceptions.PolarsError, msgspec.DecodeError) as error:
-        raise DataError(f"The validation table {validation} cannot be read ({str(error).splitlines()[0]}).") from None
+        raise DataError(f"The validation table {validation} cannot be read ({first_line(error)}).") from None
 
 
 def metadata(understood: Understood | None) -> dict[str, str]:

@@ -22,7 +22,7 @@ from polars.io.plugins import register_io_source
 
 from training.contract import Mode
 from training.data.coded import Coded
-from training.data.errors import DataError
+from training.data.errors import DataError, first_line
 from training.data.rows import CodedRows, Rows
 from training.data.schema import FeatureSchema
 from training.data.scratch import ROOM, blocks, reserve, spans
@@ -231,7 +231,7 @@ def _opened(
         path = array
         X = np.load(array, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError, pl.exceptions.PolarsError) as error:
-        raise DataError(f"{path} cannot be read ({_first_line(error)}): build the data set again.") from None
+        raise DataError(f"{path} cannot be read ({first_line(error)}): build the data set again.") from None
     if found != digests[1]:
         raise DataError(f"{index} is not the index that the manifest describes: build the data set again.")
     if X.shape != shape or X.dtype != np.float32:
@@ -327,7 +327,3 @@ def _index_sha256(parts: Callable[[str], Iterable[pl.Series]]) -> str:
             else:
                 total.update(part.to_numpy().astype("<f8").tobytes())
     return total.hexdigest()
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TextIO
 
 from training.clock import Clock, SystemClock
 from training.contract import THREAD_VARIABLES, Exit
-from training.data.errors import DataError
+from training.data.errors import DataError, first_line
 
 BadData = DataError
 
@@ -247,10 +247,6 @@ def is_out_of_memory(error: Exception) -> bool:
     text = str(error).lower()
     allocator = any(words in text for words in ("defaultcpuallocator", "bad_alloc", "out of memory", "_alloc_failed"))
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and allocator)
-
-
-def first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), "")[:300]
 
 
 def limit_threads(threads: int) -> None:

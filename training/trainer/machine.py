@@ -8,10 +8,10 @@ import os
 import platform
 from collections.abc import Iterable, Sequence
 from importlib import metadata
-from pathlib import Path
 from typing import NamedTuple
 
 from training import strict_json
+from training.checkout import code_digest
 from training.data.scratch import WIDE_ROWS, spans
 from training.data.values import Json, JsonDict, Names
 from training.trainer.arguments import TrainerArgs
@@ -21,7 +21,6 @@ from training.trainer.task import LIMITS, MemoryLimits
 
 # Their versions may change a feature, a baseline or a byte of the bundle, of every family.
 ALWAYS = ("numpy", "polars", "scikit-learn", "scipy", "zstandard", "jinja2")
-PACKAGES = ("data", "trainer")  # what trainers are made of, below training/
 
 
 class RunKey(NamedTuple):
@@ -90,21 +89,6 @@ def digest_of(names: Names) -> str:
     for here in spans(names, step=WIDE_ROWS):
         total.update(("\0" * bool(here.start) + "\0".join(names[here].tolist())).encode())
     return total.hexdigest()
-
-
-def code_digest() -> str:
-    """Return the SHA-256 of the sources that affect a model. A commit's hash would also change with every edited
-    page."""
-    root = Path(__file__).resolve().parents[1]
-    digest = hashlib.sha256()
-    neutral = sorted(root.glob("*.py"))  # what trainers share with the fleet
-    for path in (*neutral, *(each for name in PACKAGES for each in sorted((root / name).rglob("*")))):
-        if path.suffix not in {".py", ".html"}:
-            continue
-        text = path.read_bytes().replace(b"\r\n", b"\n")  # a Windows checkout is the same code
-        digest.update(f"{path.relative_to(root).as_posix()} {len(text)}\n".encode())
-        digest.update(text)
-    return digest.hexdigest()
 
 
 def versions(names: Iterable[str]) -> dict[str, str]:

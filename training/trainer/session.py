@@ -14,6 +14,7 @@ import numpy as np
 from training.certain import certain
 from training.clock import Clock, SystemClock
 from training.contract import Mode
+from training.data.errors import first_line
 from training.data.split import Split
 from training.data.values import Ints, Json, JsonDict
 from training.families import FAMILIES
@@ -30,7 +31,6 @@ from training.trainer.contract import (
     Progress,
     Stop,
     TrainerError,
-    first_line,
     is_out_of_memory,
 )
 from training.trainer.evaluation.behaviours import ShownModel, Unshown, places_of, refuse_shown, without

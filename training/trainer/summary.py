@@ -36,18 +36,18 @@ def lines(
     missing = lacked(judged.inputs, judged.document)
     doubts = [*_of_missing(judged, missing), *_of_hosts(judged), *_of_alarms(judged)]
     changes = [f"{host} {told.words}. {UNTIL}" for host, told in (changed or {}).items()]
-    rows = [
-        ("scored", _scored(judged)),
-        *(("host", line) for line in _by_host(judged)),
-        *(("incidents", line) for line in _incidents(judged, called)),
-        *(("why", line) for line in _why(judged, called, reasons)),
-        *(("level", line) for line in _levels(judged)),
-        *(("missing", line) for line in _missing(judged, missing)),
-        *(("changed", line) for line in changes),
-        *(("doubt", line) for line in doubts),
-        ("believe it", _believe(judged, [*changes, *doubts])),
-    ]
-    return [f"{name:11} {text}" for name, text in rows]
+    said = {
+        "scored": [_scored(judged)],
+        "host": _by_host(judged),
+        "incidents": _incidents(judged, called),
+        "why": _why(judged, called, reasons),
+        "level": _levels(judged),
+        "missing": _missing(judged, missing),
+        "changed": changes,
+        "doubt": doubts,
+        "believe it": [_believe(judged, [*changes, *doubts])],
+    }
+    return [f"{name:11} {text}" for name, texts in said.items() for text in texts]
 
 
 def doubts_of_host(judged: Judged) -> list[str]:

@@ -41,7 +41,7 @@ class Block(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Windows (B, C, T) → tokens (B, L, D). ``hidden`` (B, L) marks patches that the encoder may not see."""
+    """Windows (B, C, T) → tokens (B, L, D)."""
 
     def __init__(self, channels: int, samples: int, hyper: HyperValues) -> None:
         super().__init__()
@@ -50,16 +50,13 @@ class Encoder(nn.Module):
         self.length = -(-samples // self.patch)
         self.patches = Patches(channels, width, self.patch)
         self.position = nn.Parameter(torch.randn(1, self.length, width) * 0.02)
-        self.unseen = nn.Parameter(torch.randn(width) * 0.02)
+        self.unseen = nn.Parameter(torch.randn(width) * 0.02)  # read by nothing: sidecars have it
         self.position.decays = False  # type: ignore[attr-defined]
         self.blocks = nn.ModuleList(Block(width, int(hyper["heads"]), dropout) for _ in range(int(hyper["layers"])))
         self.norm = nn.LayerNorm(width)
 
-    def forward(self, x: Tensor, hidden: Tensor | None = None) -> Tensor:
-        tokens = self.patches(x).transpose(1, 2)
-        if hidden is not None:
-            tokens = torch.where(hidden.unsqueeze(-1), self.unseen, tokens)
-        tokens = tokens + self.position
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = self.patches(x).transpose(1, 2) + self.position
         for block in self.blocks:
             tokens = block(tokens)
         return self.norm(tokens)

@@ -2,13 +2,15 @@
 
 import subprocess
 import threading
+from argparse import ArgumentTypeError
 from concurrent.futures import Executor, Future
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.data.executors import on_slurm, payload
+from training import checkout
+from training.data.executors import on_slurm
 from training.data.executors.engine import Engine, EngineError, TaskLost, WorkerLost
 from training.data.executors.names import FORMS, Name
 from training.data.executors.spread import AHEAD, TRIES, spread
@@ -97,11 +99,11 @@ def test_the_code_of_a_worker_is_compared_wherever_it_lies(tmp_path, monkeypatch
         path = tmp_path / "training" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("1")
-    monkeypatch.setattr(payload, "ROOT", tmp_path)
-    found = {payload.code_digest.__wrapped__()}
+    monkeypatch.setattr(checkout, "ROOT", tmp_path)
+    found = {checkout.code_digest.__wrapped__()}
     for path in tmp_path.rglob("*.py"):
         path.write_text("2")
-        found.add(payload.code_digest.__wrapped__())
+        found.add(checkout.code_digest.__wrapped__())
     assert len(found) == 4
 
 
@@ -132,7 +134,7 @@ def test_an_engine_is_named(text, kind, address):
     ],
 )
 def test_a_name_that_is_none_is_refused(text, words):
-    with pytest.raises(ValueError) as refused:
+    with pytest.raises(ArgumentTypeError) as refused:
         Name.parse(text)
     assert str(refused.value) == words
 

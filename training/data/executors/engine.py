@@ -33,8 +33,3 @@ class Engine(NamedTuple):
     def chunk(self, tasks: int) -> int:
         """Return how many of ``tasks`` tasks are sent to a worker at once."""
         return max(self.chunk_least, min(self.chunk_most, -(-tasks // (4 * self.width))), 1)
-
-
-def first_line(text: object) -> str:
-    """Return the first line of an error's text."""
-    return str(text).strip().partition("\n")[0]

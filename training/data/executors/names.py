@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from training.data.executors import payload
 from training.data.executors.engine import Engine, EngineError
 from training.data.executors.spread import spread
+from training.hyper import whole
 
 HERE = "processes"
 FORMS = {
@@ -47,10 +48,10 @@ class Name(NamedTuple):
         """Return the name that a user wrote as ``text``. Raises ValueError, with a sentence, for another form."""
         kind, colon, address = text.partition(":")
         if kind not in FORMS:
-            raise ValueError(f"{text!r} is no executor: there are {', '.join(FORMS.values())}")
+            raise argparse.ArgumentTypeError(f"{text!r} is no executor: there are {', '.join(FORMS.values())}")
         wanted = {HERE: "", "dask": r"[a-z]+://.+:\d+"}.get(kind, ".+")
         if not re.fullmatch(wanted, address) or (kind == HERE and colon):
-            raise ValueError(f"{text!r} is not of the form {FORMS[kind]}")
+            raise argparse.ArgumentTypeError(f"{text!r} is not of the form {FORMS[kind]}")
         return cls(kind, address)
 
 
@@ -61,21 +62,10 @@ def add_executor(parser: argparse.ArgumentParser, *, processes: str) -> None:
     """Add the flags ``--executor`` and ``--jobs``; ``processes`` is the help text for the number of processes without
     ``--jobs``."""
 
-    def name(text: str) -> Name:
-        try:
-            return Name.parse(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    def at_once(text: str) -> int:
-        value = int(text)
-        if not 1 <= value <= 1024:
-            raise argparse.ArgumentTypeError(f"{text} is not between 1 and 1024")
-        return value
-
     where = f"where the work is done: {', '.join(FORMS.values())} (default {HERE})"
-    parser.add_argument("--executor", type=name, default=PROCESSES, metavar="ENGINE", help=where)
+    parser.add_argument("--executor", type=Name.parse, default=PROCESSES, metavar="ENGINE", help=where)
     default = f"{processes}; of a cluster as many as it can, of Slurm 4"
+    at_once = whole("jobs", 1, 1, 1024, "").parse
     parser.add_argument(
         "--jobs", type=at_once, help=f"number of processes, or of tasks at once on another engine (default: {default})"
     )

@@ -8,7 +8,6 @@ every engine.
 """
 
 import functools
-import hashlib
 import pickle
 import platform
 import re
@@ -19,12 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from training.certain import certain
-from training.checkout import ROOT
+from training.checkout import code_digest
 from training.data.executors.engine import EngineError
 from training.installed import version
 
 unpickle = pickle.loads
-CODE = ("*.py", "data/**/*.py", "trainer/**/*.py")  # below training/: what works at a worker
 
 Fact = tuple[str, str, str | int | None]  # its kind, of what, and what it is here
 
@@ -121,12 +119,3 @@ def absent(error: BaseException) -> EngineError | None:
     if not re.search(r"No module named 'training['.]", str(error)):
         return None
     return EngineError("a worker does not have this project: install it there (pip install -e .), at the same commit")
-
-
-@functools.cache
-def code_digest() -> str:
-    """Return the SHA-256 of this project's code that a worker may run."""
-    total = hashlib.sha256()
-    for path in sorted(path for pattern in CODE for path in (ROOT / "training").glob(pattern)):
-        total.update(f"{path.relative_to(ROOT).as_posix()}\n".encode() + path.read_bytes())
-    return total.hexdigest()

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from training.data.errors import DataError
+from training.data.errors import DataError, first_line
 from training.data.ingest.dialect import Dialect, as_utf8, dialect_of
 from training.data.scratch import ROOM, SPAN_ROWS, WorkingMemory
 from training.data.values import AnyArray, Codes, Floats, Ints
@@ -155,7 +155,7 @@ def _unreadable(path: Path, why: str) -> DataError:
         )
     if "quote" in why:
         return DataError(f"{path} has a quote that never ends: take it out, or double it where it belongs to a cell.")
-    return DataError(f"{path} is not a table in long form ({why.splitlines()[0]}).")
+    return DataError(f"{path} is not a table in long form ({first_line(why)}).")
 
 
 def open_cells(path: Path, columns: Sequence[str] = (), room: WorkingMemory = ROOM) -> CellStore:

@@ -19,7 +19,7 @@ import numpy as np
 from training.data.coded import Coded
 from training.data.dataset import UNLABELLED
 from training.data.doubts.spelling import tidy
-from training.data.errors import DataError
+from training.data.errors import DataError, first_line
 from training.data.ingest import ingested, times
 from training.data.ingest.columns import Wanted, check_named, check_rounding, check_total
 from training.data.ingest.references import booleans, marked, marks_refused
@@ -234,8 +234,7 @@ def _load(path: Path) -> Mapping[str, AnyArray]:
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror or error}).") from None
     except (ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DataError(f"{path} is not an archive of plain NumPy arrays ({reason}).") from None
+        raise DataError(f"{path} is not an archive of plain NumPy arrays ({first_line(error)}).") from None
 
 
 def _column(found: Mapping[str, AnyArray], key: str, n: int) -> AnyArray | None:

@@ -56,6 +56,7 @@ from training.data.schema import FeatureSchema, Timing, read_schema
 from training.data.scratch import ROOM, WorkingMemory
 from training.data.summary import counts_of
 from training.data.summary import read as read_understood
+from training.hyper import fraction
 from training.streams import replace_unprintable
 
 # Detectors of doubts: those of windows as they were measured, and those of what becomes of them.
@@ -173,7 +174,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--time-format", metavar="FORMAT",
         help="format of times that are text, as strptime has it: %%d/%%m/%%Y %%H:%%M:%%S")  # fmt: skip
     add("--every-s", type=_positive, help="with --pcp or a server: seconds between samples (default 60)")
-    add("--max-missing", type=_share, default=0.2, metavar="SHARE",
+    add("--max-missing", type=fraction("max_missing", 0.2, "").parse, default=0.2, metavar="SHARE",
         help="share of missing values up to which a window is kept (default 0.2)")  # fmt: skip
     add("--drop-nan", action="store_true", help="leave out windows with any missing or infinite value")
     add("--allow-copies", action="store_true", help="keep recordings that share windows, and count them as one")
@@ -188,13 +189,6 @@ def _positive(text: str) -> float:
     value = float(text)
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"must be a positive number, not {text}")
-    return value
-
-
-def _share(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"must be a share from 0 to below 1, not {text}")
     return value
 
 

@@ -98,23 +98,14 @@ def run(command: Sequence[str], path: Path, **environment: str) -> subprocess.Co
         raise DataError(f"Reading {path} took longer than {TIMEOUT_S} s.") from None
 
 
-def spec_of(name: str, modes: Sequence[str]) -> ChannelSpec:
-    """Return the schema's entry for one of this project's channels, with the compression that a build applies."""
-    channel = CHANNELS[name]
-    return ChannelSpec(
-        name=name,
-        unit=channel.rate_unit,
-        kind=str(channel.kind),
-        modes=tuple(modes),
-        transform="symlog",
-        scale=normalise.scale_of(channel.rate_unit),
-    )
-
-
 def with_specs(channels: Sequence[ChannelSpec], ours: Sequence[str]) -> tuple[ChannelSpec, ...]:
     """Return the schema's entries for a table's channels; channels named in ``ours`` get entries as in this project's
     recordings."""
-    return tuple(spec_of(one.name, one.modes) if one.name in ours else one for one in channels)
+    known = {name: CHANNELS[name] for name in ours}
+    return tuple(
+        normalise.spec_of(one.name, known[one.name].unit, known[one.name].kind, one.modes) if one.name in ours else one
+        for one in channels
+    )
 
 
 def is_counter(name: str) -> bool:
