@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 
 import pytest
 from trainer_builders import trained as train
@@ -59,7 +58,7 @@ def test_a_host_that_trained_the_model_is_no_test_of_it(trained, tmp_path, monke
     def planted(path):
         found = real(path)
         split = {**found.document["split"], "train_hosts": [*found.document["split"]["train_hosts"], "alpha"]}
-        return replace(found, document={**found.document, "split": split})
+        return found._replace(document={**found.document, "split": split})
 
     monkeypatch.setattr(rotated, "read", planted)
     with pytest.raises(BadData, match="alpha among the hosts that trained it"):
