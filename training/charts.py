@@ -75,12 +75,12 @@ def line_chart(
     return _svg(title, height, parts)
 
 
-def whisker_chart(title: str, rows: Sequence[Whisker], *, guide: float | None = None) -> Markup:
+def whisker_chart(title: str, rows: Sequence[Whisker], *, guide: float) -> Markup:
     """Draw one row for each value, with its interval if it has one. All rows share a scale that ends at 1 and begins
     just below the smallest value, bound or ``guide``, at 0 or above."""
     row_height, label_width = 26.0, 138.0
     bounds = [v for row in rows for v in (row.value, row.low, row.high) if v is not None]
-    lowest = min([*bounds, guide if guide is not None else 1.0])
+    lowest = min([*bounds, guide])
     x = (max(0.0, int(lowest * 10) / 10 - 0.05), 1.0)
     span = WIDTH - label_width - RIGHT - 40.0
 
@@ -92,8 +92,7 @@ def whisker_chart(title: str, rows: Sequence[Whisker], *, guide: float | None = 
     for tick in _ticks(x, 4):
         parts.append(_line(px(tick), TOP - 6, px(tick), bottom, "grid"))
         parts.append(_text(px(tick), bottom + 14, _number(tick), "tick middle"))
-    if guide is not None:
-        parts.append(_line(px(guide), TOP - 6, px(guide), bottom, "guide"))
+    parts.append(_line(px(guide), TOP - 6, px(guide), bottom, "guide"))
     for number, row in enumerate(rows):
         middle = TOP + row_height * (number + 0.5)
         colour = "s0" if row.strong else "muted"

@@ -101,7 +101,7 @@ class Plain(NamedTuple):
 
 
 def plain_answers(
-    windows: Joined, own: GivenWindows, *, test: Scored, cal: Scored, classes: Classes, seed: int = 0
+    windows: Joined, own: GivenWindows, *, test: Scored, cal: Scored, classes: Classes, seed: int
 ) -> dict[str, Plain | Json]:
     """Fit the plain methods on the training side, and score; return for each its scores, or {kind, note} if it failed.
 

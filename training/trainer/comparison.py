@@ -255,9 +255,7 @@ def _drawn(gap: Callable[[Weights], Floats], support: int, **sizes: int) -> Json
     return shown(estimate, support, bounded=False)
 
 
-def paired_rates(
-    scored: Scored, a: Bools | None, b: Bools | None, *, classes: Classes, n_resamples: int = 1000, seed: int = 0
-) -> JsonDict:
+def paired_rates(scored: Scored, a: Bools | None, b: Bools | None, *, classes: Classes, **draws: int) -> JsonDict:
     """Compute the alarm rates of ``a`` minus those of ``b`` on the same windows: ``tpr`` and ``fpr``, each {value,
     ci95}.
 
@@ -278,7 +276,7 @@ def paired_rates(
 
         sizes = {"n_episodes": n_clusters, "n_windows": n_clusters}
         support = int(np.unique(scored.rows.recording[mine]).size)
-        found[name] = _drawn(gap, support, **sizes, n_resamples=n_resamples, seed=seed)
+        found[name] = _drawn(gap, support, **sizes, **draws)
     return found
 
 

@@ -1,10 +1,11 @@
 """The data set as a trainer sees it: the windows of one mode, and the episodes that validation kept out
 (quarantined)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -177,41 +178,23 @@ def from_dataset(
     )
 
 
-def split_inputs(
-    inputs: Inputs,
-    *,
-    recipe: str,
-    train_hosts: Sequence[str],
-    test_hosts: Sequence[str] = (),
-    seed: int,
-    supervised: bool,
-    target_fpr: float,
-) -> Split:
+def split_inputs(inputs: Inputs, *, target_fpr: float, **asked: Any) -> Split:
     """Split the windows into four sides, the same for equal data and arguments. Raises ``BadData``.
 
     Each recording is on one side only; recordings that share samples are on the same side. Without an alarm threshold
-    nothing is set aside to calibrate: if no class is benign, or if too few benign windows would set one.
+    nothing is set aside to calibrate: if no class is benign, or if too few benign windows would set one. What is
+    ``asked`` goes to `make_split`.
     """
     if inputs.kinship.strangers is not None:
         raise BadData(of_two_hosts(inputs.kinship.strangers))
 
-    def divided(calibrated: bool) -> Split:
-        return make_split(
-            replace(inputs.timed, label=inputs.classes.in_order(inputs.y)),
-            recipe=recipe,
-            train_hosts=train_hosts,
-            test_hosts=test_hosts,
-            seed=seed,
-            supervised=supervised,
-            calibrated=calibrated,
-        )
-
+    rows = replace(inputs.timed, label=inputs.classes.in_order(inputs.y))
     try:
-        split = divided(bool(inputs.classes.benign))
+        split = make_split(rows, calibrated=bool(inputs.classes.benign), **asked)
         benign = int(inputs.classes.is_benign(inputs.y[split.cal]).sum())
         notes = inputs.kinship.notes
         if split.cal.size and benign < (most := needed(target_fpr)):
-            split = divided(False)
+            split = make_split(rows, calibrated=False, **asked)
             notes = (*notes, NONE_ASIDE.format(n=benign, target=percent(target_fpr), most=most))
     except SplitError as error:
         why = "; ".join(note.removesuffix(".") for note in inputs.kinship.notes)

@@ -278,7 +278,7 @@ def _ready(checkpoint: Path, data: Path, threads: int) -> tuple[Fitted, Inputs]:
     return settled_on(*opened(checkpoint, data, threads=threads))
 
 
-def judge_in_parts(checkpoint: Path, data: Path, mapped: Mapped, *, threads: int = 1) -> Judged:
+def judge_in_parts(checkpoint: Path, data: Path, mapped: Mapped, *, threads: int) -> Judged:
     """Score like `judge`, but let the workers of an engine score parts of the windows. Raises ``BadData``.
 
     ``mapped`` is the engine's map function.

@@ -17,7 +17,7 @@ from training.data.values import Json, JsonDict, Names
 from training.trainer.arguments import TrainerArgs
 from training.trainer.contract import BadArguments
 from training.trainer.inputs import Inputs
-from training.trainer.task import LIMITS, MemoryLimits
+from training.trainer.task import MemoryLimits
 
 # Their versions may change a feature, a baseline or a byte of the bundle, of every family.
 ALWAYS = ("numpy", "polars", "scikit-learn", "scipy", "zstandard", "jinja2")
@@ -51,8 +51,8 @@ def run_key(
     *,
     device: str,
     libraries: Iterable[str],
-    adapted: Json | None = None,
-    limits: MemoryLimits = LIMITS,
+    adapted: Json | None,
+    limits: MemoryLimits,
 ) -> RunKey:
     """Build the key of this run; ``adapted`` says which model is adapted and to which references, if one is."""
     spec = {

@@ -52,7 +52,7 @@ class Dialect(NamedTuple):
         return ", ".join(parts)
 
 
-def dialect_of(path: Path, names: Sequence[str] = ()) -> Dialect:
+def dialect_of(path: Path, names: Sequence[str]) -> Dialect:
     """Return the dialect of a text table; ``names`` are the column names that the user gave with --columns.
 
     Raises DataError if the file is no such table or ``names`` do not fit it, OSError if it cannot be read.

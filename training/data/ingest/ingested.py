@@ -291,7 +291,7 @@ def following(episode: Names, window_s: float) -> Floats:
     return start
 
 
-def without_missing(windows: Ingested, *, most: float, drop: bool, room: WorkingMemory = ROOM) -> Ingested:
+def without_missing(windows: Ingested, *, most: float, drop: bool, room: WorkingMemory) -> Ingested:
     """Return the windows without those that lack more than the share ``most`` of their values, with notes.
 
     In the others each channel is interpolated or becomes absent (:func:`settled`). A channel without any value on a

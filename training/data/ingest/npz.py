@@ -47,7 +47,7 @@ def read_npz(
     t_unit: str | None,
     said: ingested.SaidClasses,
     wanted: Wanted,
-    scoring: bool = False,
+    scoring: bool,
 ) -> ingested.Ingested:
     """Return the windows in the archive ``path``.
 

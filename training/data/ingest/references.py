@@ -14,7 +14,7 @@ from training.data.dataset import REFERENCE, WindowSet
 from training.data.errors import DataError
 from training.data.ingest.ingested import Ingested
 from training.data.rows import Rows
-from training.data.scratch import ROOM, WorkingMemory
+from training.data.scratch import WorkingMemory
 from training.data.summary import counts_of
 from training.data.values import AnyArray, Bools, Codes
 
@@ -63,7 +63,7 @@ def marked(label: Codes, names: tuple[str, ...], benign: Collection[str], mark: 
     return np.where(mark, np.int32(len(names)), label), (*names, MARK)
 
 
-def set_apart(windows: Ingested, room: WorkingMemory = ROOM) -> Ingested:
+def set_apart(windows: Ingested, room: WorkingMemory) -> Ingested:
     """Return the windows with those of references moved into the field ``reference``. Raises DataError if no others are
     left."""
     mark = windows.label.among([MARK])
