@@ -5,15 +5,13 @@ episodes. The stored results may be deleted at any time. In memory a build keeps
 samples of only one.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 import msgspec
 import numpy as np
@@ -77,7 +75,7 @@ class Extract(NamedTuple):
     facts: EpisodeFacts
     values: Floats32 = NOTHING
 
-    def load(self) -> Extract:
+    def load(self) -> Self:
         """Return this object itself, which has its samples in memory."""
         return self
 

@@ -5,13 +5,11 @@ schema is the same document with only the channels and features that the mode ma
 checkpoint of one mode refuses the data of the other.
 """
 
-from __future__ import annotations
-
 import hashlib
 from enum import StrEnum
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -93,7 +91,7 @@ class FeatureSchema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     optional: tuple[str, ...] = ()
     views: dict[str, str] = {}
 
-    def for_mode(self, mode: str) -> FeatureSchema:
+    def for_mode(self, mode: str) -> Self:
         """Return the schema of ``mode``: this whole schema without the channels and features that the mode may not see.
 
         Raises DataError if the mode is unknown or sees no channel.

@@ -9,12 +9,10 @@ channel means within the anomaly part.
 The supervised part alone decides how the alarm's probability divides among the classes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 import torch
@@ -71,12 +69,12 @@ class Weights:
         return {**found, "left_out": list(self.behaviours), "windows": int(self.rows.size)}
 
     @classmethod
-    def recorded(cls, found: Json) -> Weights:
+    def recorded(cls, found: Json) -> Self:
         start, odds, surprise = (float(found[name]) for name in ("start", "supervised", "anomaly"))
         return cls(start, odds, surprise, str(found["why"]), tuple(found["left_out"]))
 
     @classmethod
-    def fixed(cls, why: str) -> Weights:
+    def fixed(cls, why: str) -> Self:
         return cls(*FIXED, f"The weights of the two parts are fixed ones, not chosen by these data: {why}.")
 
 
@@ -146,7 +144,7 @@ class Combined:
             made[:, mine] = within / within.sum(axis=1, keepdims=True) / (1 + np.exp(sign * alarm))[:, None]
         return Outputs(proba=made)
 
-    def settled(self, ordinary: GivenWindows) -> Combined:
+    def settled(self, ordinary: GivenWindows) -> Self:
         """Return a copy whose anomaly part measures the hosts of these reference windows from their own references."""
         return replace(self, anomaly=self.anomaly.settled(ordinary))
 
@@ -296,7 +294,7 @@ class Folds(NamedTuple):
         return 2 + (0 if self.why else 2 * len(self.rows) + len(self.behaviours))
 
     @classmethod
-    def of(cls, task: Task) -> Folds:
+    def of(cls, task: Task) -> Self:
         train = task.split.train
         shown = train[task.recording[train] != ""]  # windows of references are judged by nobody
         names = sorted(set(task.behaviour[shown].tolist()) - {BENIGN})

@@ -9,12 +9,10 @@ until a window begins ``quiet_s`` or more after the last alarming one ended.
 cut. Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -93,7 +91,7 @@ class Incident:
     alarms: int  # alarming windows from ``began`` on
     peak: float  # the highest margin
 
-    def grown(self, window: Window) -> Incident:
+    def grown(self, window: Window) -> Self:
         return replace(self, last=window.t_end, alarms=self.alarms + 1, peak=max(self.peak, window.margin))
 
 
@@ -162,7 +160,7 @@ class Runs:
     t_end: Floats
 
     @classmethod
-    def of(cls, stream: AnyArray, t_start: Floats, t_end: Floats) -> Runs:
+    def of(cls, stream: AnyArray, t_start: Floats, t_end: Floats) -> Self:
         """Sort windows (N,) of named streams; of windows that begin at the same time only the first is kept."""
         number = np.unique(stream, return_inverse=True)[1]
         order = np.lexsort((t_start, number))

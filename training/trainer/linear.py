@@ -4,11 +4,10 @@ Where the classes differ by levels, trees need hundreds of steps to approximate 
 linear model, they only add what it misses.
 """
 
-from __future__ import annotations
-
 import json
 import warnings
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -60,7 +59,7 @@ class Linear:
         return json.dumps({name: getattr(self, name).tolist() for name in self.__slots__})
 
     @classmethod
-    def from_json(cls, text: str) -> Linear:
+    def from_json(cls, text: str) -> Self:
         return cls(**{name: np.asarray(value) for name, value in json.loads(text).items()})
 
 

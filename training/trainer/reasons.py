@@ -6,11 +6,9 @@ by replacing each with the host's usual values, and measuring how far the score 
 the score" says what the model looked at, not what caused the alarm.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -84,7 +82,7 @@ class Usual(NamedTuple):
     features: Floats32 | None  # None: the model learns from samples, and has no reference here
 
     @classmethod
-    def of(cls, fitted: Fitted, windows: Inputs, host: str) -> Usual:
+    def of(cls, fitted: Fitted, windows: Inputs, host: str) -> Self:
         names, mine = windows.schema.feature_names, windows.reference_host == host
         training = fitted.usual()
         features = training if training.ndim == 1 else None

@@ -6,10 +6,9 @@ windows of the training side choose which views make the score (`anomaly.choose`
 if it improves the score: over most data sets tried it adds .00 to .03 AUROC.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 import torch
@@ -110,14 +109,14 @@ class Anomaly:
         """Return (n,) the score of windows from their surprises (n, V)."""
         return weighed(self.shares, dict(zip(self.shares, surprises.T, strict=True)))
 
-    def led(self, lead: float) -> Anomaly:
+    def led(self, lead: float) -> Self:
         """Return a copy that gives its first view the ``lead`` (see `anomaly.shares_of`), the others equal shares."""
         shares = shares_of(tuple(self.shares), lead)
         first, share = next(iter(shares.items()))
         why = f"no label is asked: the mean of all views, {first} with {share:.0%} of it" if lead else None
         return replace(self, shares=shares, judgement={**self.judgement, **({"why": why} if why else {})})
 
-    def settled(self, ordinary: GivenWindows) -> Anomaly:
+    def settled(self, ordinary: GivenWindows) -> Self:
         """Return a copy that measures the hosts of these reference windows from their own references."""
         seen = self.whole(ordinary, np.arange(len(ordinary.host)), tuple(self.surprises.views))
         return replace(self, surprises=self.surprises.settled(seen))

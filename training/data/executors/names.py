@@ -1,8 +1,6 @@
 """Parse the name of an engine, and open the engine: ``processes``, ``dask:tcp://HOST:PORT``, ``ray:auto`` or
 ``slurm:PARTITION``."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import os
@@ -12,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from training.data.executors import payload
 from training.data.executors.engine import Engine, EngineError
@@ -44,7 +42,7 @@ class Name(NamedTuple):
         return self.kind != HERE
 
     @classmethod
-    def parse(cls, text: str) -> Name:
+    def parse(cls, text: str) -> Self:
         """Return the name that a user wrote as ``text``. Raises ValueError, with a sentence, for another form."""
         kind, colon, address = text.partition(":")
         if kind not in FORMS:

@@ -1,14 +1,12 @@
 """Ingested windows: their labels, episodes and missing values, and writing them as a processed data set."""
 
-from __future__ import annotations
-
 import hashlib
 import shlex
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from msgspec import UNSET
@@ -104,7 +102,7 @@ class Ingested:
         episode, host, label = map(Coded.of, (self.episode, self.host, self.label))
         return CodedRows(episode=episode, host=host, t_start=self.t_start, t_end=self.t_end, label=label)
 
-    def take(self, keep: Bools, X: Floats32) -> Ingested:
+    def take(self, keep: Bools, X: Floats32) -> Self:
         """Return the windows that the mask ``keep`` (N,) selects, with ``X`` as their values."""
         return replace(
             self,

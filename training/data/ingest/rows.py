@@ -1,14 +1,12 @@
 """Read the rows of a table of samples column by column; refuse two recordings under one name, and wrong rates."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import polars as pl
@@ -99,7 +97,7 @@ class SampleRows:
         """The name of each row's recording: its episode, or its host if there are no episodes."""
         return self.host if self.episode is None else self.episode
 
-    def at(self, rows: Indices, values: AnyArray | None = None) -> SampleRows:
+    def at(self, rows: Indices, values: AnyArray | None = None) -> Self:
         """Return the rows with these numbers; ``values``, if given, replaces their values."""
         if values is None:
             values = self.room.empty((rows.size, self.values.shape[1]), self.values.dtype, "F")

@@ -1,11 +1,9 @@
 """Read a user's table of samples: find the meaning of its columns, and return their cells as numbers or text."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import polars as pl
@@ -117,7 +115,7 @@ class Stored(NamedTuple):
         most = ", ".join(f"coalesce(max(abs(TRY_CAST({self.kinds[name].sql} AS HUGEINT))), 0)" for name in names)
         return dict(zip(names, self.store.ask(most)[0], strict=True)) if names else {}
 
-    def only(self, keep: Bools, labels: Coded | None = None) -> Stored:
+    def only(self, keep: Bools, labels: Coded | None = None) -> Self:
         """Return the table with only those of its used rows that ``keep`` marks; ``labels`` replaces their labels
         (None: the table's own)."""
         if self.keep is not None:

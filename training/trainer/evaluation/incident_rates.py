@@ -5,10 +5,8 @@ its windows alarms during an incident that a malicious-like window raised. An in
 false, and catches nothing while it is open.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -47,7 +45,7 @@ class Timeline:
     of: str  # "host" or "recording": what decides at that pace
 
     @classmethod
-    def of_windows(cls, scored: Scored, threshold: float | Floats, classes: Classes, stride_s: float) -> Timeline:
+    def of_windows(cls, scored: Scored, threshold: float | Floats, classes: Classes, stride_s: float) -> Self:
         rows = scored.rows
         runs = runs_of(rows, stride_s)
         step = pace(scored)
