@@ -269,7 +269,7 @@ class Trial:
             if judged.levels is not None:
                 raw = references_of(fitted, there, every)
                 levels = judged.levels.elsewhere(raw)
-            away = replace(judged, inputs=there, fitted=fitted, levels=levels)
+            away = judged._replace(inputs=there, fitted=fitted, levels=levels)
             _write(kept / "real.npz", raw.measured(levels), test=away.scored(np.arange(len(rows))))
         if self.model == "gbt":
             adapted = learnt([self.host])

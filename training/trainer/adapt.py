@@ -10,7 +10,6 @@ references, its centre. The checkpoint in ``DIR`` names the earlier checkpoint a
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from training.streams import replace_unprintable
@@ -63,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 raise BadData(f"{names.checkpoint} was adapted by training already: adapt the model that it came from")
             added.require(2 * FEWEST - 1, "a training")
             kept = {name: adaptation.hosts_of(model, added).of(name) for name in added.hosts}
-            train(adaptation.arguments_of(model.document, names), progress, stop, added=replace(added, kept=kept))
+            train(adaptation.arguments_of(model.document, names), progress, stop, added=added._replace(kept=kept))
 
     return perform(work)
 

@@ -19,7 +19,6 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -87,8 +86,7 @@ class BoosterPart(NamedTuple):
         return found / self.temperature
 
 
-@dataclass(frozen=True)
-class Gbt:
+class Gbt(NamedTuple):
     """A trained model: its two boosters, in the order of ``STARTS``."""
 
     parts: tuple[BoosterPart, ...]

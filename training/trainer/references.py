@@ -7,7 +7,7 @@ reference window serves both, and hosts whose references do not train use all of
 
 import hashlib
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -72,8 +72,7 @@ def _names(first: Names, second: Names) -> Names:
     return ROOM.joined((first, second), first.size + second.size, np.result_type(first, second))
 
 
-@dataclass(frozen=True)
-class Added:
+class Added(NamedTuple):
     """References of hosts that are new to a model, in order to adapt it to them; ``inputs`` holds their windows.
 
     ``base`` is the digest of the checkpoint, ``data`` that of the data set that it was trained on. ``kept`` has the

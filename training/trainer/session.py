@@ -7,6 +7,7 @@ import platform
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -207,8 +208,7 @@ def split_of(args: TrainerArgs, inputs: Inputs, *, supervised: bool) -> Split:
     )
 
 
-@dataclass(frozen=True)
-class TrainedModel:
+class TrainedModel(NamedTuple):
     """A trained model, and the data on which it is judged."""
 
     args: TrainerArgs

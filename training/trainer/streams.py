@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 import msgspec
 
@@ -129,8 +129,7 @@ def rule_of(document: Json) -> JoinRule:
     return msgspec.convert(document["incidents"], JoinRule)
 
 
-@dataclass(slots=True)
-class Called:
+class Called(NamedTuple):
     """A stream's incident in its latest form; ``over`` is True once a later window showed its end."""
 
     id: str

@@ -1,8 +1,9 @@
 """The supervised networks: a classifier's loss and predictions, as the shared training loop uses them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -66,8 +67,7 @@ AT_ONCE = 512  # windows in one forward pass when nothing is learnt
 STEPS = 16  # of integrated gradients
 
 
-@dataclass(frozen=True)
-class Classifier:
+class Classifier(NamedTuple):
     """A trained network, and the values that are needed to build it again."""
 
     net: Net

@@ -5,7 +5,6 @@ its windows alarms during an incident that a malicious-like window raised. An in
 false, and catches nothing while it is open.
 """
 
-from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -32,8 +31,7 @@ KEPT = 0.8  # of the stretches that the best candidate catches: a rule may give 
 CURVE_POINTS = 24
 
 
-@dataclass(frozen=True)
-class Timeline:
+class Timeline(NamedTuple):
     """Scored windows, grouped by recording and in time order; ``margin`` (N,) is score minus threshold."""
 
     runs: Runs
@@ -283,6 +281,6 @@ def _curve(rule: JoinRule, line: Timeline) -> list[list[float]]:
     ranks = np.unique(np.r_[0, np.geomspace(1, benign.size, CURVE_POINTS).astype(int) - 1])
     points = []
     for shift in np.unique(benign[ranks]).tolist():
-        one = outcome(rule, replace(line, margin=line.margin - shift))
+        one = outcome(rule, line._replace(margin=line.margin - shift))
         points.append([round(one.false_at.size / days, 3), round(float(one.caught.mean()), 4)])
     return points
