@@ -12,16 +12,13 @@ class Clock(Protocol):
 
     def now(self) -> float:
         """Return the wall time in epoch seconds (UTC). The system may set this clock forwards or back."""
-        ...
 
     def monotonic(self) -> float:
         """Return seconds that never go back and, if the system offers such a clock, include the time that the machine
         sleeps."""
-        ...
 
     def awake(self) -> float:
         """Return seconds that never go back and, if the system offers such a clock, stop while the machine sleeps."""
-        ...
 
 
 class SystemClock:

@@ -105,11 +105,9 @@ class Keeper(Protocol):
 
     def watch(self, snapshot: Callable[[], bytes]) -> None:
         """Call ``snapshot`` from now on to get the state to save."""
-        ...
 
     def tick(self) -> None:
         """Mark a safe point: save the state if it is due."""
-        ...
 
 
 class Progress:

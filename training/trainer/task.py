@@ -148,27 +148,21 @@ class Fitted(Protocol):
     @property
     def course(self) -> str:
         """One sentence: how the search in the history led to the model that is kept."""
-        ...
 
     def predict(self, windows: GivenWindows, rows: Ints) -> Outputs:
         """Return the outputs for these rows of the windows, in their order."""
-        ...
 
     def usual(self) -> Floats32:
         """Return the medians of the training windows: of each feature (F,), or of each channel (C, 1)."""
-        ...
 
     def carried(self, asked: WindowsToExplain) -> Floats:
         """Return (n, C): how much each channel raised the score of each window, in the family's units."""
-        ...
 
     def sidecar(self) -> bytes:
         """Return the weights; equal bytes for equal weights."""
-        ...
 
     def facts(self) -> JsonDict:
         """Return JSON values for the checkpoint: the normaliser, and what is needed to rebuild the model."""
-        ...
 
 
 @runtime_checkable
@@ -178,11 +172,9 @@ class Settling(Protocol):
     def settled(self, ordinary: GivenWindows) -> Fitted:
         """Return a copy that measures the hosts of these windows from them, and other hosts from the training
         windows."""
-        ...
 
     def own(self) -> JsonDict:
         """Return what the hosts are measured from, as JSON values for the checkpoint's facts, which ``load`` reads."""
-        ...
 
 
 @runtime_checkable
@@ -192,7 +184,6 @@ class Weighed(Protocol):
     @property
     def chosen_by(self) -> Ints:
         """The rows of the data set that the choice used; none is on the test side."""
-        ...
 
 
 def evenly(count: int, most: int) -> Ints:
