@@ -70,5 +70,5 @@ def fold(values: Mapping[str, Sequence[float]], *, low_is_worst: bool = True) ->
     within = [(each - means[host]) ** 2 for host in means for each in values[host]]
     free = len(within) - len(means)
     pick = min if low_is_worst else max
-    worst = pick(means, key=lambda host: means[host])
+    worst = pick(means, key=means.__getitem__)
     return Fold(mean, spread, math.sqrt(math.fsum(within) / free) if free else None, worst, means[worst])

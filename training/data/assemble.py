@@ -81,7 +81,7 @@ def _views(good: Sequence[EpisodeFacts], names: Collection[str]) -> dict[str, st
     counts = Counter(view for view, _ in hosts)
     if len(counts) < 2:
         return {}
-    most = max(sorted(counts), key=lambda view: counts[view])
+    most = max(sorted(counts), key=counts.__getitem__)
     return dict.fromkeys(sorted(UNLIKE & set(names)), most)
 
 

@@ -311,7 +311,7 @@ def _one_rate(
     rates = Counter(one.meta.sample_hz for one in verdicts if one.ok and one.meta)
     if not rates:
         return list(found), 0.0
-    wanted = like.sample_hz if like else max(sorted(rates), key=lambda hz: rates[hz])
+    wanted = like.sample_hz if like else max(sorted(rates), key=rates.__getitem__)
     result = list(found)
     faster = []
     for number, verdict in enumerate(verdicts):

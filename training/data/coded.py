@@ -49,8 +49,9 @@ class Coded:
         return Coded(found, place.astype(np.int32)[self.codes])
 
     def __eq__(self, other: object) -> bool:
-        same = isinstance(other, Coded) and np.array_equal(self.names, other.names)
-        return same and isinstance(other, Coded) and np.array_equal(self.codes, other.codes)
+        if not isinstance(other, Coded):
+            return False
+        return np.array_equal(self.names, other.names) and np.array_equal(self.codes, other.codes)
 
     __hash__ = None  # type: ignore[assignment]
 

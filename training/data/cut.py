@@ -142,17 +142,18 @@ def features_of(plan: CutPlan, task: CutTask) -> Floats32:
     """Return the features (n, F) of an episode that was cut, from their file; if the file is missing or damaged, cut
     the episode again."""
     path = task.features(plan)
-    for last in (False, True):
-        try:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-                found: Floats32 = stored["features"]
-                return found
-        except UNREADABLE:
-            if last:
-                raise
-            path.unlink(missing_ok=True)
-            cut(plan, task)
-    raise AssertionError("the second time returns or raises")
+    try:
+        return _stored_features(path)
+    except UNREADABLE:
+        path.unlink(missing_ok=True)
+        cut(plan, task)
+        return _stored_features(path)
+
+
+def _stored_features(path: Path) -> Floats32:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+        found: Floats32 = stored["features"]
+        return found
 
 
 def _put(path: Path, at: int, rows: AnyArray) -> None:

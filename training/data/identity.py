@@ -71,7 +71,7 @@ def window_digests(X: Floats32, names: Sequence[str]) -> Digests:
 def digest_of_recording(values: AnyArray, names: Sequence[str]) -> str:
     """Return the SHA-256 over a recording's samples ``values`` (S, C) and channel names; the order of the channels,
     host, times and labels do not count."""
-    order = sorted(range(len(names)), key=lambda i: names[i])
+    order = sorted(range(len(names)), key=names.__getitem__)
     total = hashlib.sha256("\0".join(names[i] for i in order).encode())
     for start in range(0, len(values), HASHED_ROWS):
         total.update(np.ascontiguousarray(values[start : start + HASHED_ROWS, order], "<f8").data)

@@ -319,7 +319,7 @@ def choose(names: Sequence[str], surprises: Floats, strange: Bools, *, network: 
         why = "no malicious-like window on the training side to choose by: the mean of all"
         return ChosenViews(shares_of(every), {}, None, why)
     without = {group: judged(group) for group in (*((name,) for name in plain), plain)}
-    best, whole = max(without, key=lambda group: without[group]), judged(every)
+    best, whole = max(without, key=without.__getitem__), judged(every)
     adds = whole - without[best]
     said = {name: judged((name,)) for name in names} | {"all without the network": without[plain], "all": whole}
     why = f"the best by labelled windows of the training side, where the network {'adds' if adds > 0 else 'would add'}"

@@ -332,7 +332,7 @@ def standings(values: Sequence[float], samples: Floats, support: int) -> Standin
 
 def holm(chances: Sequence[float]) -> list[float]:
     """Return the probabilities corrected by Holm's step-down method, in the given order."""
-    order = sorted(range(len(chances)), key=lambda number: chances[number])
+    order = sorted(range(len(chances)), key=chances.__getitem__)
     made, most = [0.0] * len(chances), 0.0
     for place, number in enumerate(order):
         most = max(most, min(1.0, (len(chances) - place) * chances[number]))

@@ -38,11 +38,9 @@ def ranges_of(inputs: Inputs, rows: Ints) -> dict[str, Range]:
     edges = np.stack([np.full(len(channels), edge) for edge in (np.inf, -np.inf, np.inf, -np.inf)])
     for here in spans(rows, step=WIDE_ROWS):
         low, high, rough = _statistics(inputs, rows[here])
-        there = ~np.isnan(low)
-        edges[0] = np.minimum(edges[0], low.min(axis=0, initial=np.inf, where=there))
-        edges[1] = np.maximum(edges[1], high.max(axis=0, initial=-np.inf, where=there))
-        edges[2] = np.minimum(edges[2], rough.min(axis=0, initial=np.inf, where=there))
-        edges[3] = np.maximum(edges[3], rough.max(axis=0, initial=-np.inf, where=there))
+        for number, values in enumerate((low, high, rough, rough)):
+            farthest = (np.fmin, np.fmax)[number % 2]  # which leave out what is not known
+            edges[number] = farthest(edges[number], farthest.reduce(values))
     return {
         channel: Range(*(float(f"{edge[number]:.6g}") for edge in edges))
         for number, channel in enumerate(channels)

@@ -68,7 +68,7 @@ def _part(judged: Judged, side: Names | None, explained: Explained | None, here:
     labels, thresholds, alarm = document["label_map"], judged.thresholds, judged.alarm
     if scored.proba is not None:
         proba = scored.proba[here]
-        by_number = sorted(labels, key=lambda name: labels[name])
+        by_number = sorted(labels, key=labels.__getitem__)
         columns |= {f"p_{name}": proba[:, labels[name]] for name in by_number}
         columns["class"] = [by_number[k] for k in judged.classes.likeliest(proba)]
     columns["threshold"] = [None] * count if thresholds is None else thresholds[here]

@@ -170,7 +170,7 @@ def _of(one: _Measure) -> tuple[Shift, float]:
     places = {start: _place(ranks, starts, start) for start in starts}
     widening = {place: _widening(ranks, one.pieces, place) for place in set(places.values())}
     p = {start: one.p(start, widening[places[start]]) for start in starts}
-    tried = min(starts, key=lambda start: p[start])
+    tried = min(starts, key=p.__getitem__)
     start = places[tried]
     place = int(one.there[start - one.before])
     middle = (float(np.median(everything[:start])), float(np.median(everything[start:])))

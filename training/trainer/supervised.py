@@ -163,12 +163,17 @@ def _train(
             logits = mean_logits(net, given)
             return tempered(y_val, logits, weights)[0], quick_metric(y_val, softmax(logits))
 
+    spec = loop_spec(task)
+    # To stop in the middle of a longer schedule was two to three points worse; and of a few noisy validation windows
+    # the best may come by chance in an early epoch.
+    if found is not None:
+        spec = replace(spec, epochs=max(found.length, spec.epochs // LEAST_SHARE), before=len(found.history))
     history = loop.train(
         net.body,
         windows=train,
         loss_of=lambda rows: loss_at(rows, net.body, train, labels, weight, smoothing),
         validate=validate,
-        spec=_for_few(loop_spec(task) if found is None else _shorter(loop_spec(task), found), task.model, rows.size),
+        spec=_for_few(spec, task.model, rows.size),
         progress=task.progress,
         stop=task.stop,
         keeper=keeper,
@@ -205,16 +210,6 @@ def smoothed(logits: Tensor, truth: Tensor, weight: Tensor, smoothing: float) ->
     missed = functional.nll_loss(said, truth, weight=weight)
     spread = -(said * weight).sum(dim=1).sum() / weight.gather(0, truth).sum()
     return (1 - smoothing) * missed + spread * (smoothing / logits.shape[1])
-
-
-def _shorter(spec: loop.LoopSpec, found: Search) -> loop.LoopSpec:
-    """Shorten the learning-rate schedule to the length that the search found, but not below a minimum of epochs.
-
-    Stopping in the middle of a longer schedule, with the rate still high, was two to three points worse; and the best
-    of a few noisy validation windows may come by chance in an early epoch.
-    """
-    epochs = max(found.length, spec.epochs // LEAST_SHARE)
-    return replace(spec, epochs=epochs, before=len(found.history))
 
 
 def load(model: str, facts: Json, sidecar: bytes, classes: int, hyper: HyperValues) -> Classifier:

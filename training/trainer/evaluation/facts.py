@@ -144,7 +144,7 @@ def _add_hosts(facts: Facts, per_host: Json) -> None:
     # The host of several that surely raises the most alarms above the promise, and how many times.
     loud = {name: facts.above(rate["value"]) for name, rate in fpr.items() if _surely_above(facts, rate)}
     several = sum(rate["value"] is not None for rate in fpr.values()) >= 2
-    facts.worst_host = max(loud, key=lambda name: loud[name], default="") if several else ""
+    facts.worst_host = max(loud, key=loud.__getitem__, default="") if several else ""
     facts.worst = loud.get(facts.worst_host)
     facts.worst_times = "" if facts.worst is None else f"{facts.worst:.1f}"
     # The host on which surely less is caught than on another, and less than half of what is caught in all.

@@ -38,7 +38,7 @@ class Classes:
     @classmethod
     def of(cls, label_map: Mapping[str, int], benign: Sequence[str]) -> Classes:
         """Build the classes from ``label_map``, which has a number, 0 to K-1 without gaps, for each name."""
-        return cls(tuple(sorted(label_map, key=lambda name: label_map[name])), tuple(benign))
+        return cls(tuple(sorted(label_map, key=label_map.__getitem__)), tuple(benign))
 
     def __len__(self) -> int:
         return len(self.names)

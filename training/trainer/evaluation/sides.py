@@ -70,8 +70,8 @@ class Sides(NamedTuple):
     def to_dict(self) -> JsonDict:
         """Return JSON values for the report's ``split``."""
         return {
-            "hosts": {side: dict(counts) for side, counts in self.hosts.items()},
-            "classes": {side: dict(counts) for side, counts in self.classes.items()},
+            "hosts": self.hosts,
+            "classes": self.classes,
             "unseen_hosts": self.unseen,
             "seen_hosts": self.seen,
             "never_trained": self.never_trained,
