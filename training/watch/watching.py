@@ -136,18 +136,20 @@ def samples(
 
     If the host's clock was set by more than ``JUMP_S`` seconds, a new recording begins at the new time.
     """
-    begun, tick = clock.monotonic(), 0
-    watch.detector.began_at = clock.now()
-    watch.forget_the_future(clock.now())
+
+    def begin() -> float:
+        watch.detector.began_at = clock.now()
+        watch.forget_the_future(clock.now())
+        return clock.monotonic()
+
+    begun, tick = begin(), 0
     while not stop.requested and (for_s is None or clock.monotonic() - begun < for_s):
         taken = clock.monotonic() - begun
         watch.take(taken, collector.sample())
         if abs(clock.now() - (watch.detector.began_at + clock.monotonic() - begun)) > JUMP_S:
             watch.say("the host's clock was set: windows start over")
             watch.detector.restart()
-            begun, tick = clock.monotonic(), 0
-            watch.detector.began_at = clock.now()
-            watch.forget_the_future(clock.now())
+            begun, tick = begin(), 0
         tick = max(tick + 1, int((clock.monotonic() - begun) * hz))
         sleep(max(0.0, tick / hz - (clock.monotonic() - begun)))
     watch.finish()

@@ -136,7 +136,7 @@ def cut_table(
     scoring: bool = False,
 ) -> ingested.Ingested:
     """Return the windows of a table's rows: those that the table gives, or cut here. Raises DataError."""
-    path = table.path
+    path, there = table.path, listed([table.named(name) for name in table.columns])
     by_log = Labelled()
     if log is not None:
         table, by_log, cut = _labelled(table, cut, log)
@@ -145,7 +145,7 @@ def cut_table(
             raise DataError(
                 f"{path} has no column of labels: name it with --label NAME, or bring a log of incidents with "
                 "--labels-from FILE (--like FOLDER needs none, and makes what a model of that data set scores); its "
-                f"columns are {listed([table.named(name) for name in table.columns])}."
+                f"columns are {there}."
             )
         ingested.check_says_nothing(said, str(path))
         labels = Coded(np.array([UNLABELLED]), np.broadcast_to(np.int32(0), (table.height,)))
@@ -155,7 +155,7 @@ def cut_table(
         raise DataError(
             f"{path} has no column of times, by which it would be cut: name it with --time NAME, or, if its rows are "
             "cut into windows already, the column that numbers these with --window-column NAME (and --hz); its "
-            f"columns are {listed([table.named(name) for name in table.columns])}."
+            f"columns are {there}."
         )
     names = channel_names(table.columns, table.roles, wanted, str(path))
     table, unlabelled = only_labelled(table, said.unlabelled)

@@ -5,7 +5,7 @@ Each rule is a condition on figures and their intervals, a level and a sentence.
 applies gives its sentence; the worst level counts. docs/evaluation.md shows the output of `table`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import IntEnum
 from functools import partial
 from typing import Any, NamedTuple
@@ -323,15 +323,9 @@ def judged(report: Report) -> list[VerdictRule]:
 
 def table() -> str:
     """Return the table of rules as Markdown."""
-    return "\n".join(_rows())
-
-
-def _rows() -> Iterator[str]:
-    yield "| about | when (the first line of a subject that applies) | level | says |"
-    yield "|---|---|---|---|"
+    rows = ["| about | when (the first line of a subject that applies) | level | says |", "|---|---|---|---|"]
     subject = ""
     for rule in RULES:
-        about = rule.about if rule.about != subject else ""
-        subject = rule.about
-        says = rule.says or "(nothing)"
-        yield f"| {about} | {rule.when} | {rule.level.name.lower()} | {says} |"
+        about, subject = "" if rule.about == subject else rule.about, rule.about
+        rows.append(f"| {about} | {rule.when} | {rule.level.name.lower()} | {rule.says or '(nothing)'} |")
+    return "\n".join(rows)
