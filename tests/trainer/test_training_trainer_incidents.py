@@ -265,17 +265,6 @@ def test_a_choice_says_on_how_much_it_rests(recordings, hosts, few):
     assert ("might have chosen another rule" in note) is few
 
 
-def test_a_choice_by_windows_of_the_test_is_refused():
-    episode = np.repeat([f"e{n:02}" for n in range(24)], 4)
-    rows = Rows.of(label=np.repeat(np.arange(24) % 2, 4), episode=episode, host=["a"] * 96, t_start=np.arange(96.0))
-    split = make_split(rows, recipe="sample", seed=1)
-    chosen = choose(line([[(0, 1.0)], [(1, 1.0)]]), split.cal, 2.0)
-    chosen.require_none_of(split)
-    planted = chosen._replace(rows=np.r_[split.cal, split.test[:1]])
-    with pytest.raises(LeakError, match="chosen by 1 windows of the test side"):
-        planted.require_none_of(split)
-
-
 @settings(max_examples=60, deadline=None)
 @given(events=st.lists(st.integers(0, 4), min_size=2, max_size=30), scale=st.floats(0.1, 50))
 def test_a_rate_of_events_lies_in_its_interval_and_scales_with_the_time(events, scale):
