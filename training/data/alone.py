@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from training.contract import Exit
-from training.data.errors import DataError
 from training.locking import LockedError, exclusive
 
 LOCK = ".lock"  # a name with a dot in front does not travel with the data set
@@ -43,7 +42,7 @@ def alone(out_dir: Path) -> Iterator[None]:
 def ended(error: Exception, out_dir: Path, before: str) -> int:
     """Print, on standard error, the word ``before`` and the text of the error that ended a writer; return the exit code
     for this error."""
-    said, code = str(error), Exit.BAD_DATA if isinstance(error, DataError) else Exit.INTERRUPTED
+    said, code = str(error), getattr(error, "code", Exit.INTERRUPTED)
     if isinstance(error, OSError):
         said = f"{error.filename or out_dir}: {error.strerror}; choose another --out-dir, or make room"
         code = Exit.NO_ACCESS
