@@ -31,6 +31,11 @@ def one_line(text: object, chars_max: int = 300) -> str:
     return f"{shown[:head]} … {shown[len(shown) - (chars_max - head - 3) :]}"
 
 
+def first_line(error: object) -> str:
+    """Return the first line of an error's text, or the error's kind if it has none."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
+
+
 def printable_lines(text: object) -> list[str]:
     """Return each line of ``text`` made printable; tabs become blanks and Windows' line ends are removed."""
     return [printable(line.rstrip("\r").expandtabs(8)) for line in str(text).split("\n")]

@@ -31,7 +31,7 @@ from training.data.absent import absent, is_settled, lacking_hosts
 from training.data.channels import CHANNELS
 from training.data.classes import BENIGN, benign_of, stated
 from training.data.coded import Coded
-from training.data.errors import DataError, first_line
+from training.data.errors import DataError
 from training.data.features import extract, extract_blocks, feature_specs
 from training.data.identity import Kinship, find_kin
 from training.data.parquet_groups import write_groups
@@ -43,6 +43,7 @@ from training.data.summary import read as read_understood
 from training.data.tensors import INDEX_COLUMNS, Placed, StoredIndex, TensorManifest, WindowIndex
 from training.data.values import Floats32, Ints, JsonDict
 from training.files import LocalFs
+from training.printable import first_line
 
 # Rows are written in groups, and not compressed. A group costs about a tenth of a second for a thousand columns, so
 # there are not many; and it is held in memory, three times while it is written, so none is large.

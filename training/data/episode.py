@@ -20,9 +20,10 @@ import polars as pl
 import zstandard
 
 from training.clock import Clock
-from training.data.errors import DataError, first_line
+from training.data.errors import DataError
 from training.data.values import JsonDict
 from training.files import write_whole
+from training.printable import first_line
 
 META, TELEMETRY, LABELS = MEMBERS = ("meta.json", "telemetry.parquet", "labels.parquet")
 PACKED_SUFFIX = ".tar.zst"

@@ -15,8 +15,3 @@ class DataError(Exception):
 
 class SchemaMismatch(DataError):  # noqa: N818 - reads as what it is
     """The data were made under another schema than the expected one."""
-
-
-def first_line(error: object) -> str:
-    """Return the first line of an error's text, or the error's kind if it has none."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]

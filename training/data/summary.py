@@ -15,9 +15,9 @@ import numpy as np
 import polars as pl
 
 from training.data.coded import Coded
-from training.data.errors import DataError, first_line
+from training.data.errors import DataError
 from training.data.values import Json, JsonDict, Names
-from training.printable import some
+from training.printable import first_line, some
 
 KEY = "understood_v1"  # of the Parquet file's metadata
 SHOWN = 12  # names in one line

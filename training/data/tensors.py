@@ -22,12 +22,13 @@ from polars.io.plugins import register_io_source
 
 from training.contract import Mode
 from training.data.coded import Coded
-from training.data.errors import DataError, first_line
+from training.data.errors import DataError
 from training.data.rows import CodedRows, Rows
 from training.data.schema import FeatureSchema
 from training.data.scratch import ROOM, blocks, reserve, spans
 from training.data.values import AnyArray, Floats32, Names
 from training.files import write_whole
+from training.printable import first_line
 
 TENSORS, INDEX, MANIFEST = "tensors.npy", "index.parquet", "manifest.json"
 REFERENCE_TENSORS, REFERENCE_INDEX = "baseline.npy", "baseline.parquet"

@@ -17,7 +17,8 @@ from typing import Any, Protocol, TextIO
 
 from training.clock import Clock, SystemClock
 from training.contract import THREAD_VARIABLES, Exit
-from training.data.errors import DataError, first_line
+from training.data.errors import DataError
+from training.printable import first_line
 
 BadData = DataError
 

@@ -15,11 +15,11 @@ import numpy as np
 from training.certain import certain
 from training.clock import Clock, SystemClock
 from training.contract import Mode
-from training.data.errors import first_line
 from training.data.split import Split
 from training.data.values import Ints, Json, JsonDict
 from training.families import FAMILIES
 from training.files import write_whole
+from training.printable import first_line
 from training.trainer import checkpoint, machine
 from training.trainer.arguments import TrainerArgs
 from training.trainer.baselines import run_baselines

@@ -7,8 +7,8 @@ from concurrent.futures import CancelledError
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from training.data.errors import first_line
 from training.data.executors.engine import Engine, EngineError, TaskLost, WorkerLost
+from training.printable import first_line
 
 CONNECT_S = 10.0
 LOST_OFTEN = (

@@ -6,8 +6,8 @@ from concurrent.futures import CancelledError, Executor, Future
 from pathlib import Path
 from typing import Any
 
-from training.data.errors import first_line
 from training.data.executors.engine import Engine, EngineError, WorkerLost
+from training.printable import first_line
 
 AGAIN = 3  # times that Ray sends a task after its worker was lost
 LOST_OFTEN = (

@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from training.data.errors import DataError, first_line
+from training.data.errors import DataError
 from training.data.ingest.dialect import Dialect, as_utf8, dialect_of
 from training.data.scratch import ROOM, SPAN_ROWS, WorkingMemory
 from training.data.values import AnyArray, Codes, Floats, Ints
 from training.files import folder_of_large_files
+from training.printable import first_line
 
 if TYPE_CHECKING:
     import duckdb

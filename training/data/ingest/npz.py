@@ -19,13 +19,14 @@ import numpy as np
 from training.data.coded import Coded
 from training.data.dataset import UNLABELLED
 from training.data.doubts.spelling import tidy
-from training.data.errors import DataError, first_line
+from training.data.errors import DataError
 from training.data.ingest import ingested, times
 from training.data.ingest.columns import Wanted, check_named, check_rounding, check_total
 from training.data.ingest.references import booleans, marked, marks_refused
 from training.data.missing import judge_stand_ins, labelled, say_missing
 from training.data.schema import Timing
 from training.data.values import AnyArray, Bools, Floats, Floats32, Names
+from training.printable import first_line
 
 ROLES = {
     "X": "windows",
