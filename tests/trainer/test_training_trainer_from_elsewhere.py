@@ -122,6 +122,13 @@ def packed_small(sound):
     return buffer.getvalue()
 
 
+def test_one_tensor_that_is_named_many_times_is_not_read_beyond_the_size_of_its_file():
+    buffer = io.BytesIO()
+    torch.save(dict.fromkeys("abc", torch.zeros(9_999)), buffer)
+    with pytest.raises(ValueError, match="larger than the file"):
+        read(buffer.getvalue())
+
+
 @pytest.mark.parametrize(
     "made",
     [

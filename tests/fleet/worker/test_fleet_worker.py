@@ -1063,6 +1063,7 @@ def test_temporary_files_of_an_attempt_go_with_it_or_with_the_next_start(tmp_pat
         (own,) = {spec.env[name] for name in VARIABLES}
         given.append(own)
         Path(own, "scratch").touch()
+        Path(f"{own}-of-a-thread").mkdir()  # which did not end before its worker
 
     for session in range(3):
         receiver = Receiver()
