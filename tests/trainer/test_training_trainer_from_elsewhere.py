@@ -108,6 +108,9 @@ def test_nodes_are_accepted_where_they_are_a_tree(nodes):
         with pytest.raises(ValueError, match="a feature that does not exist"):
             trees.Tree(left, right, [1] * len(nodes), *[[0] * len(nodes)] * 5).checked(0, features=1, depth=5)
         assert len(tree.checked(0, features=1, depth=5)["parents"]) == len(nodes)
+        if len(nodes) > 1:
+            with pytest.raises(ValueError, match="deeper than 0"):
+                tree.checked(0, features=1, depth=0)
     else:
         with pytest.raises(ValueError, match="tree 0"):
             tree.checked(0, features=1, depth=5)
