@@ -651,7 +651,7 @@ def test_a_job_that_was_nearly_done_is_granted_before_those_that_came_later(rece
     receiver.plan(*(a_job(name, seed=n) for n, name in enumerate(("one", "three", "four"))))
     claim = receiver.granted()
     receiver.clock.advance(300)
-    receiver.beat(claim, resumable=True)
+    receiver.beat(claim, resumable=lost)
     if lost:
         assert receiver.watch(POLICY.stale_after_s + 10) == 1
     else:
