@@ -27,7 +27,7 @@ from training.fleet.queue.unavailable import quarantines
 from training.fleet.scheduling import quarantine
 from training.fleet.scheduling.job import EndReason, JobStatus
 from training.fleet.scheduling.policy import LOSS_BUDGET, REFUSAL, TRAINER_BUDGET, Policy, fits
-from training.fleet.scheduling.quarantine import Death, Weight, assess, sick, suspect_job
+from training.fleet.scheduling.quarantine import Cause, Death, Weight, assess, sick, suspect_job
 from training.fleet.wire.constants import ProblemType, Refusal
 from training.printable import clock_time
 
@@ -478,7 +478,9 @@ def test_a_refusal_fails_a_job_when_a_second_host_refuses_it_too():
         assert explained.summary == asked
         assert [each.wait_s for each in explained.hosts] == [3600.0, None]
         assert "another host goes first" in (fleet.ask("desk").reason or "")
+        fleet.queue.quarantines.put("desk", Cause.SELF_TEST, "its disk is full")
         assert fleet.die("laptop", exit_code=exit_code) == "one"
+        assert "desk" in fleet.out(), "its own word stands"
         job = fleet.job()
         assert (job.status, job.trainer_failures) == (JobStatus.FAILED, 2)
         assert f"exit code {exit_code}" in (job.ended_by or "")
