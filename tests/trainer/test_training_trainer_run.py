@@ -123,7 +123,7 @@ def test_data_that_nothing_can_be_learnt_from_end_in_one_sentence(model, made, s
 
 @pytest.mark.parametrize(("target", "holds"), [("0.05", False), ("0.2", True)])
 def test_windows_that_can_set_no_threshold_train(target, holds, tmp_path):
-    """Four classes, one of which is taken for benign, with too few windows for a promise of 5 %, just enough for 20 %."""
+    """Four classes, one of which is taken for benign, with too few windows for 5 %, just enough for 20 %."""
     names = [str(number) for number in range(4)]
     data = make_data(tmp_path / "data", episodes=48, windows=2, classes=4, names=names, benign=["0"])
     argv = arguments("gbt", data, tmp_path / "a", *SHORT["gbt"], "--target-fpr", target)
