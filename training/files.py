@@ -11,6 +11,7 @@ import logging
 import os
 import secrets
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,6 +25,9 @@ BLOCK_BYTES = 1024 * 1024
 INODES_KEPT = 100  # with fewer left, a file system counts as full
 HELD_S = (0.01, 0.03, 0.1, 0.3, 0.6, 1.0)  # pauses while a scanner holds a file
 SECRET_BYTES_MAX = 4096
+_PLAINLY = (  # each where there is one: no link is followed, no pipe waited for
+    getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+)
 _PRIVATE_FILE, _PRIVATE_FOLDER = 0o600, 0o700
 LARGE_FILES = Path("/var/tmp")  # where /tmp may lie in memory  # noqa: S108 - files there are removed or have no name
 _BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -397,6 +401,24 @@ def settle(part: Path, target: Path) -> None:
     fs.sync_file(part)
     fs.replace(part, target)
     fs.sync_folder(target.parent)
+
+
+def plain_bytes(path: Path, most: int) -> bytes:
+    """Return the content of a file that another user or program may have replaced by anything.
+
+    Raises OSError for anything but a file of at most ``most`` bytes: a link, a pipe, a device, a larger file.
+    """
+    handle = os.open(path, os.O_RDONLY | _PLAINLY)
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "is no plain file", str(path))
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            content = file.read(most + 1)
+    finally:
+        os.close(handle)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, "is too large", str(path))
+    return content
 
 
 def only_line_of(path: Path) -> str:

@@ -211,6 +211,10 @@ def test_missing_checkpoint_and_links_are_refused(tmp_path):
     make_link(tmp_path / "mlp_oracle.pt", Path("/etc/passwd"))
     with pytest.raises(BundleError, match="not a regular file"):
         pack_mlp(tmp_path, tmp_path / "b")
+    (tmp_path / "mlp_oracle.ckpt.json").unlink()
+    make_link(tmp_path / "mlp_oracle.ckpt.json", tmp_path / "mlp_oracle_train.json")
+    with pytest.raises(BundleError, match=r"ckpt\.json is not a regular file"):
+        pack_mlp(tmp_path, tmp_path / "b")
 
 
 @pytest.mark.parametrize(("output", "words"), [("../secret", "outside"), ("no name", "is no name")])

@@ -1051,6 +1051,41 @@ def test_folders_thousands_deep_end_neither_a_worker_nor_its_next_start(tmp_path
     assert not list(tmp_path.glob("artifacts/h/*/attempt-1-*/*"))
 
 
+def put(place, spec):
+    """Put a pipe or a link in the place of something that the worker looks at after the trainer."""
+    state, out, reports = (
+        Path(spec.env["CIS490_STATE_DIR"]),
+        *(Path(spec.argv[spec.argv.index(flag) + 1]) for flag in ("--out-dir", "--reports-dir")),
+    )
+    match place:
+        case "timing":
+            os.mkfifo(reports / "own_oracle_timing.json")
+        case "stretches" | "trained":
+            pipe = spec.output.with_name(f"{spec.output.name}.{place}")
+            pipe.unlink(missing_ok=True)
+            os.mkfifo(pipe)
+        case "file" | "link":
+            state.rmdir()
+            state.touch() if place == "file" else state.symlink_to(out)
+        case "none":
+            shutil.rmtree(out)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes of POSIX")
+@pytest.mark.parametrize("place", ["timing", "stretches", "trained", "file", "link", "none"])
+def test_nothing_in_the_place_of_a_file_or_a_folder_holds_up_a_job(tmp_path, place):
+    code, answered = (75, "fail") if place in ("file", "link") else (0, "fail" if place == "none" else "complete")
+    receiver = Receiver()
+    train_one(work(tmp_path, receiver, FakeRunner(code, does=lambda spec: put(place, spec))), receiver)
+    assert [body.get("reason") for body in receiver.bodies(answered)] == [
+        "trainer_failed" if place == "none" else "interrupted" if code else None
+    ]
+    receiver, runner = Receiver(), FakeRunner(0)
+    train_one(work(tmp_path, receiver, runner), receiver, attempt=2)
+    assert len(receiver.bodies("complete")) == 1
+    assert not Path(runner.specs[0].env["CIS490_STATE_DIR"]).is_symlink()
+
+
 def test_temporary_files_of_an_attempt_go_with_it_or_with_the_next_start(tmp_path, monkeypatch, caplog):
     folder = tmp_path / "tmp"
     folder.mkdir()

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import errno
 import importlib
 import importlib.util
 import os
 import shutil
 import socket
 import ssl
-import stat
 import subprocess
 import sys
 import threading
@@ -22,7 +20,7 @@ from urllib.parse import urlsplit
 
 from training import strict_json
 from training.clock import Clock
-from training.files import free_bytes
+from training.files import free_bytes, plain_bytes
 from training.fleet.client.strangers import stranger
 from training.fleet.client.transport import HttpTransport, TransportError
 from training.fleet.install.steps import Ran
@@ -31,9 +29,6 @@ from training.fleet.install.types import InstallRequest, MachineFacts, MachineRo
 COMMAND_TIMEOUT_S = 600.0  # torch on a slow disk takes its time
 ASK_TIMEOUT_S = 10.0
 NOTES_MAX = 1024**2  # bytes
-_PLAINLY = (  # each where there is one: no link is followed, no pipe waited for
-    getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-)
 NEEDED = {
     MachineRole.WORKER: ("msgspec", "psutil", "zstandard"),
     MachineRole.RECEIVER: ("msgspec", "starlette", "uvicorn", "tree_sitter", "tree_sitter_toml"),
@@ -107,17 +102,7 @@ def notes(path: Path) -> str:
 
     Raises OSError or UnicodeDecodeError for anything else: a link, a pipe, a large file.
     """
-    handle = os.open(path, os.O_RDONLY | _PLAINLY)
-    try:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise OSError(errno.EINVAL, "is no plain file", str(path))
-        with os.fdopen(handle, "rb", closefd=False) as file:
-            text = file.read(NOTES_MAX + 1)
-    finally:
-        os.close(handle)
-    if len(text) > NOTES_MAX:
-        raise OSError(errno.EFBIG, "is too large", str(path))
-    return text.decode("utf-8")
+    return plain_bytes(path, NOTES_MAX).decode("utf-8")
 
 
 def is_administrator() -> bool:

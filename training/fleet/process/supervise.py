@@ -24,6 +24,7 @@ from typing import IO, Any, cast
 
 from training import strict_json
 from training.contract import Exit
+from training.files import plain_bytes
 from training.fleet.process.ended import SIGKILL, Ended
 from training.fleet.process.environment import trainer_environment
 from training.fleet.process.memory import memory_state, usable_kib
@@ -38,6 +39,7 @@ else:
 log = logging.getLogger(__name__)
 
 START_WAIT_S = 30.0  # a launcher on an overloaded machine or a sleeping disk may take a while
+_RECORD_BYTES_MAX = 64 * 1024  # of the end that a launcher records
 KILL_WAIT_S = 5.0  # for the report of a killed group; then the launcher counts as lost
 
 # In a trainer's environment: where it may keep what a later attempt can go on from. Also marks the process as ours.
@@ -329,7 +331,7 @@ def end_on_record(path: Path) -> Ended | None:
     """Return the end of a trainer from the file ``path``, in which its launcher recorded it (``CommandSpec.end``) while
     the worker may have been dead; None without a valid record."""
     try:
-        return _end_of(strict_json.loads(path.read_bytes()))
+        return _end_of(strict_json.loads(plain_bytes(path, _RECORD_BYTES_MAX)))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -21,7 +21,7 @@ from training.certain import certain
 from training.contract import CHECKPOINT_ENDING, THEN, TIMING_ENDING, Exit, file_name, outputs, reads
 from training.crashpoint import crashpoint
 from training.families import family_of, preloads
-from training.files import free_bytes, remove_tree, to_free
+from training.files import free_bytes, plain_bytes, remove_tree, to_free
 from training.fleet.process.environment import planned, trainer_environment
 from training.fleet.process.launcher import in_words
 from training.fleet.process.parents import Preload
@@ -408,8 +408,7 @@ class TrainerAttempt:
         equal models give equal bundles."""
         path = reports / file_name(self.assignment.model, self.assignment.mode, TIMING_ENDING)
         with suppress(OSError):
-            if path.stat().st_size <= TIMING_BYTES_MAX:
-                return parse_timing(path.read_bytes())
+            return parse_timing(plain_bytes(path, TIMING_BYTES_MAX))
         return {}
 
     def _pack_failed(self, error: Exception) -> None:

@@ -73,6 +73,8 @@ def pack(
         raise BundleError("the outputs name one file twice; correct them in the manifest")
     sizes = {member.path.name: size for member in members if (size := _size(member.path))}
     _refuse(bundles.complaint(sizes) if sizes else None)
+    if not target.parent.is_dir():
+        raise BundleError("the trainer exited with 0 but removed its output folder")
     part = target.with_name(target.name + ".part")
     try:
         with part.open("wb") as file:
@@ -84,7 +86,7 @@ def pack(
             _refuse(bundles.complaint(writer.sizes, writer.size))
             for member in members:
                 if member.path.name.endswith(CHECKPOINT_ENDING):
-                    content = member.path.read_bytes()
+                    content = _checkpoint_bytes(member.path)
                     _refuse(bundles.sidecar_complaint(member.path.name, content, writer.files))
         crashpoint("bundle.written")
         settle(part, target)
@@ -127,16 +129,20 @@ def _checkpoint_members(out_dir: Path, model: str, mode: str) -> list[_Member]:
 
 def _document(path: Path) -> dict[str, Any]:
     try:
-        if path.stat().st_size > bundles.CHECKPOINT_BYTES_MAX:
-            raise BundleError(f"{path.name} is too large for a checkpoint")
-        document = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise BundleError(f"the trainer exited with 0 but left no {path.name}") from None
+        document = json.loads(_checkpoint_bytes(path))
     except (ValueError, RecursionError):
         raise BundleError(f"{path.name} holds no valid JSON") from None
     if not isinstance(document, dict):
         raise BundleError(f"{path.name} is not a JSON object")
     return document
+
+
+def _checkpoint_bytes(path: Path) -> bytes:
+    with _open(path) as file:
+        content = file.read(bundles.CHECKPOINT_BYTES_MAX + 1)
+    if len(content) > bundles.CHECKPOINT_BYTES_MAX:
+        raise BundleError(f"{path.name} is too large for a checkpoint")
+    return content
 
 
 def report_paths(folder: Path, model: str, mode: str) -> list[Path]:

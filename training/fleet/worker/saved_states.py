@@ -49,7 +49,12 @@ def folder_of(root: Path, job_id: str) -> Path:
 
 
 def begin(folder: Path, database_id: str | None) -> None:
-    """Create a job's folder, and note beside it which database granted the job. Raises OSError."""
+    """Create a job's folder, and note beside it which database granted the job. Raises OSError.
+
+    A file or a link that a trainer left in the folder's place is removed.
+    """
+    if folder.is_symlink() or not folder.is_dir():
+        folder.unlink(missing_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
     if database_id is not None:
         write_whole(_note(folder), database_id.encode(), durable=False)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from training.files import LocalFs, free_bytes, remove_tree, write_whole
+from training.files import LocalFs, free_bytes, plain_bytes, remove_tree, write_whole
 from training.fleet.client.answers import ClientError
 from training.fleet.client.datasets import StateCalls
 from training.fleet.wire.dataset_listing import Listing
@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 # After a trainer's end, before the job is handed back: grace_s and this stay below the patience with one that stops.
 LAST_S = 7.0
 FLOOR_BYTES = 256 * 1024**2  # of disk that stay free
+_NOTE_MAX = 1024**2  # bytes of a file of stretches
 _INCOMING = ".incoming"  # beside the files, and no file of a state: its name begins with a dot
 
 
@@ -178,7 +179,7 @@ class StateTransfer:
     def holds_a_state(self) -> bool:
         """Return True when the trainer has saved a state from which another attempt can resume."""
         try:
-            return any(each.name[:1] != "." for each in self.folder.iterdir())
+            return not self.folder.is_symlink() and any(each.name[:1] != "." for each in self.folder.iterdir())
         except OSError:
             return False
 
@@ -249,5 +250,5 @@ def _by_output(own: Json, output: Path) -> Json:
 def _stretches_in(path: Path) -> tuple[Json, ...]:
     """Return which attempt trained which epochs, as noted in the file; empty if the file is missing or invalid."""
     with suppress(OSError, msgspec.MsgspecError, RecursionError):
-        return tuple(each.to_dict() for each in msgspec.json.decode(path.read_bytes(), type=list[Stretch]))
+        return tuple(each.to_dict() for each in msgspec.json.decode(plain_bytes(path, _NOTE_MAX), type=list[Stretch]))
     return ()

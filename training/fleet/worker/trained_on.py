@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from training import strict_json
+from training.files import plain_bytes
 from training.fleet.capability.probe import checkout_commit
 from training.fleet.worker.trainer_command import TrainerInputs
 from training.strict_json import Json, JsonObject
@@ -23,7 +24,8 @@ _READ_MAX = 64 * 1024**2  # of a note, of a checkpoint
 def at_start(spec: Json, inputs: TrainerInputs, repo_root: Path) -> dict[str, str]:
     """Return the digests of data and of a custom trainer's code, and the checkout's commit, before the trainer runs;
     unknown ones are left out."""
-    found = {"data": _texts(_document(inputs.tensors / "manifest.json"), "data_digest").get("data_digest", "")}
+    about = (inputs.tensors / "manifest.json").resolve()  # it may be a link, and is no trainer's
+    found = {"data": _texts(_document(about), "data_digest").get("data_digest", "")}
     with suppress(OSError, ValueError):
         found["commit"] = checkout_commit(repo_root) or ""
     own = spec.get("trainer")
@@ -79,9 +81,8 @@ def _files(repo_root: Path, part: str, *, module: bool) -> list[Path]:
 
 def _document(path: Path) -> JsonObject:
     with suppress(OSError, ValueError):
-        if path.stat().st_size <= _READ_MAX:
-            found = strict_json.loads(path.read_bytes())
-            return found if isinstance(found, dict) else {}
+        found = strict_json.loads(plain_bytes(path, _READ_MAX))
+        return found if isinstance(found, dict) else {}
     return {}
 
 
