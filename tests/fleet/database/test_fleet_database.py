@@ -18,7 +18,7 @@ from training.fleet.database import writer as database
 from training.fleet.database.sqlite import SqliteDatabase, fold_log
 from training.fleet.database.writer import DatabaseError, DatabaseFull, DatabaseLost, Writer, statements
 from training.fleet.queue.jobs import JobQueue
-from training.fleet.scheduling.job import EndReason, JobStatus
+from training.fleet.scheduling.job import EndReason, FailedBy, JobStatus
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
@@ -81,7 +81,8 @@ def test_a_copy_that_cannot_be_made_leaves_nothing_behind(db, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("table", "column", "values"), [("jobs", "status", JobStatus), ("attempts", "end_reason", EndReason)]
+    ("table", "column", "values"),
+    [("jobs", "status", JobStatus), ("jobs", "failed_by", FailedBy), ("attempts", "end_reason", EndReason)],
 )
 def test_closed_lists_are_the_same_in_code_and_schema(db, table, column, values):
     (sql,) = db.connection.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (table,)).fetchone()

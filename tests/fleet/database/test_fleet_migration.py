@@ -100,7 +100,7 @@ def test_killed_at_any_statement_it_is_old_and_the_next_start_makes_it_new(place
     ("statement", "why"),
     [
         (f"PRAGMA user_version = {SCHEMA_VERSION + 1}", "its version is 2, this program's is 1"),
-        ("ALTER TABLE jobs DROP COLUMN ended_by", "it lacks the column ended_by of jobs"),
+        ("ALTER TABLE jobs DROP COLUMN error", "it lacks the column error of jobs"),
         ("DROP TABLE identity", "it lacks the column database_id of identity"),
         ("CREATE INDEX more ON jobs (name)", "it has the index more of jobs, which is not ours"),
     ],

@@ -346,12 +346,13 @@ def test_requeue_from_any_state(queue, one_job, status):
 def test_a_pardon_leaves_nothing_to_wait_for(queue, one_job, clock):
     queue._conn.execute(
         "UPDATE jobs SET status = 'failed', claimable_at = 9e9, avoid_host = 'pi', avoid_until = 9e9, error = 'e',"
-        " ended_by = 'e', finished_at = 5"
+        " ended_by = 'e', failed_by = 'refusal', finished_at = 5"
     )
-    queue.db.run("pardon_job", job_id="id-one", now=clock.now(), avoid_host="", avoid_until=None, ended_by=None)
+    nothing = dict.fromkeys(("avoid_until", "ended_by", "failed_by"))
+    queue.db.run("pardon_job", job_id="id-one", now=clock.now(), avoid_host="", **nothing)
     row = queue.db.one("job", job_id="id-one")
-    kept = ("claimable_at", "avoid_host", "avoid_until", "error", "ended_by", "finished_at")
-    assert [row[name] for name in kept] == [clock.now(), "", None, None, None, None]
+    kept = ("claimable_at", "avoid_host", "avoid_until", "error", "ended_by", "failed_by", "finished_at")
+    assert [row[name] for name in kept] == [clock.now(), "", *[None] * 5]
 
 
 def test_a_requeue_leaves_nothing_of_what_was(queue):
@@ -363,7 +364,7 @@ def test_a_requeue_leaves_nothing_of_what_was(queue):
             "UPDATE jobs SET status = 'failed', grants = 2, trainer_failures = 2, host_losses = 2, finished_at = 5,"
             " claimable_at = 9e9, artifact_id = 'a', error = 'e', ended_by = 'e', heartbeat_at = 5, claimed_at = 5,"
             " worker_hostname = 'pi', avoid_host = 'pi', avoid_until = 9e9, short_runs = 2, ram_above_gib = 8,"
-            " vram_above_gib = 8 WHERE job_id = 'id-one'"
+            " failed_by = 'refusal', vram_above_gib = 8 WHERE job_id = 'id-one'"
         )
     queue.requeue("id-one")
     one, other = (dict(queue.db.one("job", job_id=each) or {}) | numbers for each in ("id-one", "id-other"))

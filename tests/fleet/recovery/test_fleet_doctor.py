@@ -293,7 +293,7 @@ def test_who_may_not_read_is_told_who_may(state, closed, monkeypatch):
     assert "as the receiver's user or root" in " ".join(out.split())
 
 
-@pytest.mark.parametrize("statement", ["PRAGMA user_version = 99", "ALTER TABLE jobs DROP COLUMN ended_by"])
+@pytest.mark.parametrize("statement", ["PRAGMA user_version = 99", "ALTER TABLE jobs DROP COLUMN error"])
 def test_a_database_of_another_shape(state, statement):
     change(state, statement, by_hand=True)
     (log,) = (state.models / "logs").glob("*/*.log.gz")

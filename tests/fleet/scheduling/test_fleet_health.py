@@ -25,8 +25,8 @@ from service_running import Receiver
 
 from training.fleet.queue.unavailable import quarantines
 from training.fleet.scheduling import quarantine
-from training.fleet.scheduling.job import EndReason, JobStatus
-from training.fleet.scheduling.policy import LOSS_BUDGET, REFUSAL, TRAINER_BUDGET, Policy, fits
+from training.fleet.scheduling.job import EndReason, FailedBy, JobStatus
+from training.fleet.scheduling.policy import Policy, fits
 from training.fleet.scheduling.quarantine import Cause, Death, Weight, assess, sick, suspect_job
 from training.fleet.wire.constants import ProblemType, Refusal
 from training.printable import clock_time
@@ -106,7 +106,7 @@ def test_a_pardon_gives_back_what_was_paid_and_no_more(died, other_failures, oth
         JobStatus.FAILED,
         trainer_failures=other_failures + failures,
         host_losses=other_losses + len(died) - failures,
-        ended_by="trainer: exit code 65 (bad data) is never retried",
+        failed_by=FailedBy.REFUSAL,
     )
     last = attempts[-1] if last_died else an_attempt(claim_id="other", attempt=99)
     given_back = quarantine.refund(job, attempts, [replace(each, pardoned=True) for each in [*attempts, last]], POLICY)
@@ -115,11 +115,13 @@ def test_a_pardon_gives_back_what_was_paid_and_no_more(died, other_failures, oth
     assert given_back.waits == (last_died and not used_up)
 
 
-@pytest.mark.parametrize(("said", "avoided"), [(TRAINER_BUDGET, None), (LOSS_BUDGET, None), (REFUSAL, "pi")])
+@pytest.mark.parametrize(
+    ("said", "avoided"), [(FailedBy.FAILURES, None), (FailedBy.LOSSES, None), (FailedBy.REFUSAL, "pi")]
+)
 def test_a_job_whose_budget_or_word_is_taken_back_waits_again_though_it_failed_elsewhere(said, avoided):
     died = [an_attempt(end_reason=R.TRAINER_FAILED)]
     elsewhere = an_attempt(claim_id="other", attempt=3, end_reason=R.TRAINER_FAILED)
-    job = a_row(JobStatus.FAILED, trainer_failures=3, ended_by=f"{said} 3 of 3 times", avoid_host=avoided)
+    job = a_row(JobStatus.FAILED, trainer_failures=3, failed_by=said, avoid_host=avoided)
     assert quarantine.refund(job, died, [elsewhere], POLICY).waits
     granted = replace(job, grants=200)
     assert not quarantine.refund(granted, died, [elsewhere], POLICY).waits, "max_grants stands"
@@ -489,17 +491,24 @@ def test_a_refusal_fails_a_job_when_a_second_host_refuses_it_too():
 
 
 def test_a_refusal_is_final_when_no_other_host_takes_the_job_in_time():
-    for told, said in (
-        ({"exit_code": 65}, "trainer: exit code 65 (bad data) is never retried"),
-        ({"exit_code": 137, "out_of_memory": "ram"}, "out_of_memory: it ran out of memory on desk"),
+    for told, asked, said in (
+        ({"exit_code": 65}, "refused by desk with exit 65", "trainer: exit code 65 (bad data) is never retried"),
+        ({"exit_code": 137, "out_of_memory": "ram"}, "ran out of memory on desk", "out_of_memory: it ran out of mem"),
+        (
+            {"exit_code": 137, "out_of_memory": "vram"},
+            "ran out of GPU memory on desk",
+            "out_of_memory: it ran out of G",
+        ),
     ):
-        _is_final_in_time(told, said)
+        _is_final_in_time(told, asked, said)
 
 
-def _is_final_in_time(told, said):
+def _is_final_in_time(told, asked, said):
     with closing(Fleet("one", hosts=["desk", "laptop"])) as fleet:
         fleet.watch(700)  # the receiver looked on for a lease
+        until = clock_time(fleet.clock.now() + 3600, fleet.clock.now())
         fleet.die("desk", error="no data", **told)
+        assert fleet.views.jobs().jobs[0].note == f"{asked}; laptop is asked until {until}: no data"
         fleet.watch(3590)
         assert (fleet.status(), fleet.ask("desk").job_id) == ("pending", None)
         fleet.service.host_registry.heard("laptop", fleet.clock.now())

@@ -154,9 +154,9 @@ class JobMoves(QueuePart):
         host used up fails no job while another host is there."""
         now = self._clock.now()
         for job in map(job_of, self._db.all("opinions_due", now=now)):
-            host, said = job.avoid_host or "", job.ended_by or ""
-            if said.startswith((rules.REFUSAL, rules.OUT_OF_MEMORY)) or not self._others(job.job_id)(host):
-                self._db.run("give_up_job", job_id=job.job_id, ended_by=said, now=now)
+            host, said = job.avoid_host or "", {"ended_by": job.ended_by, "failed_by": job.failed_by}
+            if (job.failed_by and job.failed_by.lasts) or not self._others(job.job_id)(host):
+                self._db.run("give_up_job", job_id=job.job_id, **said, now=now)
                 self._events.moved("exhaust", job.job_id, job.status, JobStatus.FAILED, detail=f"only {host} tried it")
 
     def _lived_s(self, job: Job, *, until_heard: bool) -> float | None:

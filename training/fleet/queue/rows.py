@@ -9,7 +9,7 @@ from typing import Any
 
 from training.certain import certain
 from training.fleet.database.writer import Database, Row
-from training.fleet.scheduling.job import Attempt, EndReason, Job, JobStatus, Trained
+from training.fleet.scheduling.job import Attempt, EndReason, FailedBy, Job, JobStatus, Trained
 from training.fleet.scheduling.resources import Booking
 from training.strict_json import JsonObject
 
@@ -21,6 +21,7 @@ _DECODED: Mapping[str, Callable[[Any], Any]] = {
     "record": json.loads,
     "granted": json.loads,
     "status": JobStatus,
+    "failed_by": FailedBy,
     "end_reason": EndReason,
     "avoid_host": lambda host: host or None,
     **dict.fromkeys(("in_manifest", "paused", "resumable", "crashed", "pardoned"), bool),

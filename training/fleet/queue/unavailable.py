@@ -14,7 +14,7 @@ from training.fleet.database.writer import Database
 from training.fleet.queue.rows import known_job
 from training.fleet.queue.state import QueuePart
 from training.fleet.scheduling import quarantine as health
-from training.fleet.scheduling.job import Attempt, EndReason, Job, JobStatus
+from training.fleet.scheduling.job import Attempt, EndReason, FailedBy, Job, JobStatus
 from training.fleet.scheduling.orders import HostOrder, OrderKind
 from training.fleet.scheduling.quarantine import Cause, Death, Quarantine, Weight
 
@@ -143,9 +143,10 @@ class Quarantines(QueuePart):
             "give_back", job_id=job.job_id, trainer_failures=given.trainer_failures, host_losses=given.host_losses
         )
         if given.waits and job.status in (JobStatus.PENDING, JobStatus.FAILED):
-            now, (host, said) = self._clock.now(), given.alone or ("", None)
+            now, (kind, said, host) = self._clock.now(), given.alone or (None, None, "")
             until = now + self._policy.second_opinion_s if host else None
-            self._db.run("pardon_job", job_id=job.job_id, now=now, avoid_host=host, avoid_until=until, ended_by=said)
+            words = {"ended_by": said, "failed_by": kind}
+            self._db.run("pardon_job", job_id=job.job_id, now=now, avoid_host=host, avoid_until=until, **words)
             self._events.moved("pardon", job.job_id, job.status, JobStatus.PENDING, detail=f"died on {died[0].host}")
 
     def _had_company(self, attempt: Attempt) -> bool:
@@ -167,7 +168,8 @@ class Quarantines(QueuePart):
             self._attempts.of_generation(job), last_seen, self._clock.now(), self._policy, self._had_company
         )
         if why is not None and job.status is JobStatus.PENDING:
-            self._db.run("give_up_job", job_id=job.job_id, ended_by=why, now=self._clock.now())
+            said = {"ended_by": why, "failed_by": FailedBy.CRASHES}
+            self._db.run("give_up_job", job_id=job.job_id, **said, now=self._clock.now())
             self._events.moved("exhaust", job.job_id, job.status, JobStatus.FAILED, detail="suspect_job")
 
 

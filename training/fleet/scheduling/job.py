@@ -52,6 +52,22 @@ class EndReason(StrEnum):
     SPAWN_FAILED = "spawn_failed"
 
 
+class FailedBy(StrEnum):
+    """What fails a job; of each kind, ``ended_by`` says a sentence."""
+
+    REFUSAL = "refusal"  # a trainer said that trying again cannot help
+    MEMORY = "memory"  # a host ran out of it, and none has more
+    FAILURES = "failures"  # of its trainers: their budget is used up
+    LOSSES = "losses"  # of its hosts
+    GRANTS = "grants"
+    CRASHES = "crashes"  # hosts crashed while they trained it
+
+    @property
+    def lasts(self) -> bool:
+        """Return True if one host's word fails the job once other hosts were asked for long enough."""
+        return self in (FailedBy.REFUSAL, FailedBy.MEMORY)
+
+
 class Fault(StrEnum):
     """The party that is at fault when an attempt ends; trainer and infrastructure each have a limit of faults for each
     job."""
@@ -412,6 +428,11 @@ class Attempt:
     booked: Booking = field(default_factory=Booking)  # of its host
 
     @property
+    def fault(self) -> Fault | None:
+        """Return the party that is at fault for the attempt's end; None while it is live."""
+        return None if self.end_reason is None else FAULT_OF[self.end_reason]
+
+    @property
     def live(self) -> bool:
         return self.ended_at is None
 
@@ -451,6 +472,7 @@ class Job:
     error: str | None = None
     # the budget or rule that ended a failed job; of a pending one, that ends it unless another host does better
     ended_by: str | None = None
+    failed_by: FailedBy | None = None
     avoid_host: str | None = None
     avoid_until: float | None = None
     short_runs: int = 0  # in a row: ended within moments without fault

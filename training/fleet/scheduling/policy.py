@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from training.fleet.scheduling import booking
 from training.fleet.scheduling.booking import UNTRIED_MOST, most_at_once
-from training.fleet.scheduling.job import AMOUNTS, FAULT_OF, Attempt, EndReason, Fault, Host, Job, JobStatus, Needs
+from training.fleet.scheduling.job import AMOUNTS, Attempt, EndReason, FailedBy, Fault, Host, Job, JobStatus, Needs
 from training.frozen import frozen
 from training.strict_json import Json
 
@@ -239,13 +239,6 @@ def rank(priority: int, claimable_at: float, seq: int) -> tuple[int, float, int]
     return (-priority, claimable_at, seq)
 
 
-# The first words of a job's `ended_by` when a budget ended it, which a refund gives back.
-TRAINER_BUDGET = "trainer: failed"
-LOSS_BUDGET = "infrastructure: lost"
-REFUSAL = "trainer: exit code"  # the first words where a trainer said that trying again cannot help …
-OUT_OF_MEMORY = "out_of_memory"  # … and where a host ran out of memory, and none has more
-
-
 # ── ends of attempts ───────────────────────────────────────────────────────────────────────
 
 
@@ -258,17 +251,19 @@ class Settlement:
     trainer_failures: int
     host_losses: int
     claimable_at: float
+    ended_by: str | None = None
+    failed_by: FailedBy | None = None
     avoid_host: str | None = None
     avoid_until: float | None = None
-    ended_by: str | None = None
     short_runs: int = 0
 
 
-class OneHostsWord(NamedTuple):
-    """A host, and the sentence that would end a job if no other host could try it."""
+class LastWord(NamedTuple):
+    """What ends a job, as a kind and as a sentence, or would end it if no other host than ``host`` could try it."""
 
-    host: str
-    sentence: str
+    failed_by: FailedBy
+    ended_by: str
+    host: str | None = None  # None: it ends the job
 
 
 def settle(
@@ -291,15 +286,16 @@ def settle(
     after = _tried_again(job, ended, now, policy)
     failures, losses = after.trainer_failures, after.host_losses
     counted = replace(job, trainer_failures=failures, host_losses=losses)
-    final, alone = verdict(counted, [*before, ended], policy, others, hopeless)
-    if final is not None:
-        return Settlement("exhaust", JobStatus.FAILED, failures, losses, now, ended_by=final)
-    if alone is None:
+    word = verdict(counted, [*before, ended], policy, others, hopeless)
+    if word is None:
         return after
+    if word.host is None:
+        return Settlement("exhaust", JobStatus.FAILED, failures, losses, now, word.ended_by, word.failed_by)
     # It keeps its place, so that the others soon say what they think of it.
-    at = min(job.claimable_at, after.claimable_at) if alone.host == ended.host else after.claimable_at
+    at = min(job.claimable_at, after.claimable_at) if word.host == ended.host else after.claimable_at
     until = now + policy.second_opinion_s
-    return replace(after, claimable_at=at, avoid_host=alone.host, avoid_until=until, ended_by=alone.sentence)
+    after = replace(after, claimable_at=at, avoid_host=word.host, avoid_until=until)
+    return replace(after, ended_by=word.ended_by, failed_by=word.failed_by)
 
 
 def verdict(
@@ -308,22 +304,22 @@ def verdict(
     policy: Policy,
     others: Callable[[str], bool],
     hopeless: str | None = None,
-) -> tuple[str | None, OneHostsWord | None]:
-    """Return the sentence that ends a job after these ends of its attempts, or, if there is none, that of one host
-    alone, which ends the job unless another host tries it."""
-    alone: OneHostsWord | None = None
-    reached = [] if hopeless is None else [(hopeless, {each.host for each in ends if each.out_of_memory})]
-    for sentence, hosts in (*reached, *_limits_reached(job, ends, policy)):
+) -> LastWord | None:
+    """Return what ends a job after these ends of its attempts, or, if nothing does, the word of one host alone, which
+    ends the job unless another host tries it."""
+    alone: LastWord | None = None
+    reached = [(FailedBy.MEMORY, hopeless, {each.host for each in ends if each.out_of_memory})] if hopeless else []
+    for failed_by, sentence, hosts in (*reached, *_limits_reached(job, ends, policy)):
         if len(hosts) != 1 or not others(*hosts):
-            return sentence, None
-        alone = alone or OneHostsWord(hosts.pop(), sentence)
-    return None, alone
+            return LastWord(failed_by, sentence)
+        alone = alone or LastWord(failed_by, sentence, hosts.pop())
+    return alone
 
 
 def _tried_again(job: Job, ended: Attempt, now: float, policy: Policy) -> Settlement:
     """Return what the end of an attempt means for its job while no limit is reached."""
     assert ended.end_reason is not None
-    reason, fault = ended.end_reason, FAULT_OF[ended.end_reason]
+    reason, fault = ended.end_reason, ended.fault
     failures = job.trainer_failures + (fault is Fault.TRAINER)
     losses = job.host_losses + (fault is Fault.INFRASTRUCTURE)
     if reason is EndReason.INTERRUPTED and ended.lived_s is not None and ended.lived_s < policy.short_run_s:
@@ -340,8 +336,9 @@ def _tried_again(job: Job, ended: Attempt, now: float, policy: Policy) -> Settle
     return Settlement(transition, JobStatus.PENDING, failures, losses, at, avoid_host=ended.host, avoid_until=until)
 
 
-def _limits_reached(job: Job, ends: Sequence[Attempt], policy: Policy) -> Iterator[tuple[str, set[str]]]:
-    """Yield each sentence that ends a job after these ends, with the hosts that said it or used the budget up."""
+def _limits_reached(job: Job, ends: Sequence[Attempt], policy: Policy) -> Iterator[tuple[FailedBy, str, set[str]]]:
+    """Yield what ends a job after these ends, as a kind and as a sentence, with the hosts that said it or used the
+    budget up."""
     refused, stands = [each for each in ends if each.refused], False
     for each in ends:
         if each.refused:
@@ -350,23 +347,24 @@ def _limits_reached(job: Job, ends: Sequence[Attempt], policy: Policy) -> Iterat
             stands = False
     if stands:
         meaning = "bad arguments" if refused[-1].exit_code == 2 else "bad data"
-        sentence = f"{REFUSAL} {refused[-1].exit_code} ({meaning}) is never retried"
-        yield sentence, {each.host for each in refused}
+        sentence = f"trainer: exit code {refused[-1].exit_code} ({meaning}) is never retried"
+        yield FailedBy.REFUSAL, sentence, {each.host for each in refused}
     most = policy.max_attempts
     if job.trainer_failures >= most:
-        yield f"{TRAINER_BUDGET} {most} of {most} times (max_attempts)", _at_fault(ends, Fault.TRAINER)
+        sentence = f"trainer: failed {most} of {most} times (max_attempts)"
+        yield FailedBy.FAILURES, sentence, _at_fault(ends, Fault.TRAINER)
     most = policy.max_host_losses
     if job.host_losses >= most:
-        yield f"{LOSS_BUDGET} {most} of {most} times (max_host_losses)", _at_fault(ends, Fault.INFRASTRUCTURE)
+        sentence = f"infrastructure: lost {most} of {most} times (max_host_losses)"
+        yield FailedBy.LOSSES, sentence, _at_fault(ends, Fault.INFRASTRUCTURE)
     if job.grants >= policy.max_grants:
         sentence = f"infrastructure: granted {job.grants} times without an end (max_grants)"
-        yield sentence, {each.host for each in ends}
+        yield FailedBy.GRANTS, sentence, {each.host for each in ends}
 
 
 def _at_fault(ends: Iterable[Attempt], fault: Fault) -> set[str]:
     """Return the hosts of the ends that count towards this budget."""
-    counting = (each for each in ends if each.end_reason is not None and not each.pardoned)
-    return {each.host for each in counting if FAULT_OF[each.end_reason] is fault}  # type: ignore[index]
+    return {each.host for each in ends if each.fault is fault and not each.pardoned}
 
 
 def backoff(failures: int, policy: Policy) -> float:

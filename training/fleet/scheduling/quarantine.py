@@ -13,16 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 
-from training.fleet.scheduling.job import FAULT_OF, Attempt, EndReason, Fault, Host, Job, Needs
-from training.fleet.scheduling.policy import (
-    LOSS_BUDGET,
-    OUT_OF_MEMORY,
-    TRAINER_BUDGET,
-    OneHostsWord,
-    Policy,
-    fits_for_good,
-    verdict,
-)
+from training.fleet.scheduling.job import Attempt, EndReason, FailedBy, Fault, Host, Job, Needs
+from training.fleet.scheduling.policy import LastWord, Policy, fits_for_good, verdict
 from training.frozen import frozen
 
 RAM, VRAM = "ram", "vram"  # kinds of memory
@@ -140,7 +132,7 @@ class Refund:
     trainer_failures: int
     host_losses: int
     waits: bool
-    alone: OneHostsWord | None = None
+    alone: LastWord | None = None
 
 
 def refund(
@@ -155,15 +147,16 @@ def refund(
 
     A failed job may be pending again unless something else would have failed it as well.
     """
-    faults = [FAULT_OF[each.end_reason] for each in died if each.end_reason is not None]
+    faults = [each.fault for each in died]
     failures = max(0, job.trainer_failures - faults.count(Fault.TRAINER))
     losses = max(0, job.host_losses - faults.count(Fault.INFRASTRUCTURE))
     own = bool(ends) and ends[-1].claim_id not in {each.claim_id for each in died}
     own = own and job.avoid_host not in {each.host for each in died}
-    by_budget = (job.ended_by or "").startswith((TRAINER_BUDGET, LOSS_BUDGET))
+    by_budget = job.failed_by in (FailedBy.FAILURES, FailedBy.LOSSES)
     left = replace(job, trainer_failures=failures, host_losses=losses)
-    final, alone = verdict(left, ends, policy, others)
-    return Refund(failures, losses, waits=final is None and (by_budget or not own), alone=alone)
+    word = verdict(left, ends, policy, others)
+    waits = (word is None or word.host is not None) and (by_budget or not own)
+    return Refund(failures, losses, waits=waits, alone=word)
 
 
 # ── a job that crashes hosts ────────────────────────────────────────────────────────────────
@@ -226,6 +219,6 @@ def hopeless(needs: Needs, ran_out_of: str, there: Host, hosts: Iterable[Host]) 
             return None
     kind, had = ("GPU memory", there.vram_total_gib) if ran_out_of == VRAM else ("memory", there.ram_total_gib)
     return (
-        f"{OUT_OF_MEMORY}: it ran out of {kind} on {there.name} ({had:.1f} GiB in all), and no known host that may run "
+        f"out_of_memory: it ran out of {kind} on {there.name} ({had:.1f} GiB in all), and no known host that may run "
         "it has more; make the job smaller, or bring a larger host and requeue it"
     )

@@ -13,8 +13,9 @@ from training.fleet.queue.kinds import kind_of
 from training.fleet.queue.rows import attempt_of, job_of
 from training.fleet.scheduling import booking
 from training.fleet.scheduling import policy as rules
-from training.fleet.scheduling.job import LIVE, Host, Job, JobStatus, Needs
+from training.fleet.scheduling.job import LIVE, FailedBy, Host, Job, JobStatus, Needs
 from training.fleet.scheduling.orders import Out
+from training.fleet.scheduling.quarantine import VRAM
 from training.fleet.scheduling.workload import Workload
 from training.fleet.service.output_views import job_row
 from training.fleet.service.service import Service
@@ -88,15 +89,17 @@ class Obstacles:
         """Return who must try a pending job before the word of one host alone fails it, and what that host said; None
         if nobody must."""
         host, now = job.avoid_host, self._clock.now()
-        if host is None or job.ended_by is None:
+        if host is None or job.failed_by is None:
             return None
         ends = [attempt_of(row) for row in self._db.all("attempts_of_job", job_id=job.job_id)]
-        refused = job.ended_by.startswith(rules.REFUSAL)
+        refused = job.failed_by is FailedBy.REFUSAL
         last = next(each for each in reversed(ends) if each.host == host and (each.refused or not refused))
         said = f"refused by {host} with exit {last.exit_code}" if refused else f"{job.ended_by} on {host} alone"
+        if job.failed_by is FailedBy.MEMORY:
+            said = f"ran out of {'GPU memory' if last.out_of_memory == VRAM else 'memory'} on {host}"
         others = self._service.other_hosts(job.needs, host, self._db)
         asked = f"{some(others)} {'are' if others[1:] else 'is'} asked" if others else "another host is awaited"
-        until = f" until {clock_time(job.avoid_until or now, now)}" if refused else ""
+        until = f" until {clock_time(job.avoid_until or now, now)}" if job.failed_by.lasts else ""
         return f"{said}; {asked}{until}: {one_line(last.error or 'no error was given', 300)}"
 
     def remark(self, job: Job) -> str | None:

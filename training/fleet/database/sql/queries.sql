@@ -196,7 +196,7 @@ UPDATE jobs SET in_manifest = 0 WHERE job_id = :job_id
 
 -- name: grant — pending → claimed; the guard cannot fail inside the deciding transaction
 UPDATE jobs SET status = 'claimed', attempt = attempt + 1, grants = grants + 1, claim_id = :claim_id,
-  worker_hostname = :host, claimed_at = :now, heartbeat_at = :now, error = NULL, ended_by = NULL,
+  worker_hostname = :host, claimed_at = :now, heartbeat_at = :now, error = NULL, ended_by = NULL, failed_by = NULL,
   avoid_host = '', avoid_until = NULL
 WHERE job_id = :job_id AND status = 'pending' AND held_at IS NULL
   AND edition <= coalesce((SELECT edition FROM plan_in_force WHERE one = 1), 0)
@@ -296,7 +296,7 @@ RETURNING *
 -- name: settle_job — what the policy decided after the end of an attempt
 UPDATE jobs SET status = :status, claim_id = NULL, trainer_failures = :trainer_failures,
   host_losses = :host_losses, claimable_at = :claimable_at, avoid_host = :avoid_host,
-  avoid_until = :avoid_until, error = :error, ended_by = :ended_by, finished_at = :finished_at,
+  avoid_until = :avoid_until, error = :error, ended_by = :ended_by, failed_by = :failed_by, finished_at = :finished_at,
   short_runs = :short_runs
 WHERE job_id = :job_id AND claim_id = :claim_id
 
@@ -305,23 +305,23 @@ UPDATE jobs SET ram_above_gib = :ram_above_gib, vram_above_gib = :vram_above_gib
 WHERE job_id = :job_id
 
 -- name: give_up_job — a waiting job that shall not be tried again by itself
-UPDATE jobs SET status = 'failed', finished_at = :now, ended_by = :ended_by, avoid_host = '', avoid_until = NULL
+UPDATE jobs SET status = 'failed', finished_at = :now, ended_by = :ended_by, failed_by = :failed_by, avoid_host = '', avoid_until = NULL
 WHERE job_id = :job_id AND status = 'pending'
 
 -- name: complete_job — from the live attempt
 UPDATE jobs SET status = 'completed', claim_id = NULL, artifact_id = :artifact_id, finished_at = :now,
-  worker_hostname = :host, error = NULL, ended_by = NULL
+  worker_hostname = :host, error = NULL, ended_by = NULL, failed_by = NULL
 WHERE job_id = :job_id AND claim_id = :claim_id
 
 -- name: deliver_job — by hand, from work that its host had set aside: as if granted and completed in one step
 UPDATE jobs SET status = 'completed', attempt = attempt + 1, grants = grants + 1, artifact_id = :artifact_id,
-  worker_hostname = :host, claimed_at = :now, finished_at = :now, error = NULL, ended_by = NULL, avoid_host = '',
+  worker_hostname = :host, claimed_at = :now, finished_at = :now, error = NULL, ended_by = NULL, failed_by = NULL, avoid_host = '',
   avoid_until = NULL
 WHERE job_id = :job_id AND status = 'pending' AND attempt = :before
 
 -- name: adopt_job — from the last attempt, though its host had been given up; a loss that was pardoned cost nothing
 UPDATE jobs SET status = 'completed', artifact_id = :artifact_id, finished_at = :now,
-  worker_hostname = :host, error = NULL, ended_by = NULL, host_losses = max(host_losses - (
+  worker_hostname = :host, error = NULL, ended_by = NULL, failed_by = NULL, host_losses = max(host_losses - (
     SELECT 1 - a.pardoned FROM attempts AS a WHERE a.job_id = :job_id AND a.attempt = :attempt), 0),
   avoid_host = '', avoid_until = NULL
 WHERE job_id = :job_id AND status = 'pending' AND attempt = :attempt
@@ -335,7 +335,7 @@ RETURNING *
 -- name: readopt_job — a host given up for lost was heard again, and the loss is given back, unless it was pardoned
 UPDATE jobs SET status = 'running', claim_id = :claim_id, worker_hostname = :host, heartbeat_at = :now,
   host_losses = max(host_losses - (
-    SELECT 1 - a.pardoned FROM attempts AS a WHERE a.job_id = :job_id AND a.attempt = :attempt), 0), error = NULL, ended_by = NULL, avoid_host = '',
+    SELECT 1 - a.pardoned FROM attempts AS a WHERE a.job_id = :job_id AND a.attempt = :attempt), 0), error = NULL, ended_by = NULL, failed_by = NULL, avoid_host = '',
   avoid_until = NULL
 WHERE job_id = :job_id AND status = 'pending' AND attempt = :attempt
 RETURNING *
@@ -348,14 +348,14 @@ RETURNING *
 
 -- name: cancel_job — the operator's word; final. A failed job of the plan stays what it is: it is to be seen
 UPDATE jobs SET status = 'cancelled', claim_id = NULL, finished_at = :now, error = NULL,
-  ended_by = :ended_by, avoid_host = '', avoid_until = NULL
+  ended_by = :ended_by, failed_by = NULL, avoid_host = '', avoid_until = NULL
 WHERE job_id = :job_id
   AND (status IN ('pending', 'claimed', 'running') OR (status = 'failed' AND in_manifest = 0))
 
 -- name: requeue_job — a new generation: budgets reset, history kept
 UPDATE jobs SET status = 'pending', claim_id = NULL, generation = generation + 1, grants = 0,
   trainer_failures = 0, host_losses = 0, claimable_at = :now, finished_at = NULL, artifact_id = NULL,
-  error = NULL, ended_by = NULL, heartbeat_at = NULL, worker_hostname = NULL, claimed_at = NULL,
+  error = NULL, ended_by = NULL, failed_by = NULL, heartbeat_at = NULL, worker_hostname = NULL, claimed_at = NULL,
   avoid_host = '', avoid_until = NULL, short_runs = 0, ram_above_gib = 0, vram_above_gib = 0, class_id = :class_id
 WHERE job_id = :job_id
 
@@ -472,7 +472,7 @@ UPDATE jobs SET trainer_failures = :trainer_failures, host_losses = :host_losses
 
 -- name: pardon_job — it waits (again), for any other host
 UPDATE jobs SET status = 'pending', claimable_at = min(claimable_at, :now), avoid_host = :avoid_host,
-  avoid_until = :avoid_until, error = NULL, ended_by = :ended_by, finished_at = NULL
+  avoid_until = :avoid_until, error = NULL, ended_by = :ended_by, failed_by = :failed_by, finished_at = NULL
 WHERE job_id = :job_id AND status IN ('pending', 'failed')
 
 -- name: quarantines — the hosts that get no jobs now

@@ -40,7 +40,8 @@ WHERE status = 'pending' AND (trainer_failures >= :max_attempts OR host_losses >
   OR grants >= :max_grants)
 
 -- name: doctor_reasons — a failed job says what ended it
-SELECT job_id, name, in_manifest FROM jobs WHERE status = 'failed' AND ended_by IS NULL
+SELECT job_id, name, in_manifest FROM jobs WHERE status = 'failed' AND (ended_by IS NULL
+  OR coalesce(failed_by, '') NOT IN ('refusal', 'memory', 'failures', 'losses', 'grants', 'crashes'))
 
 -- name: doctor_moves — every kind of move that was ever noted
 SELECT transition, from_status, to_status, count(*) AS n, min(seq) AS seq FROM events

@@ -44,6 +44,8 @@ CREATE TABLE jobs (
   artifact_id      TEXT,
   error            TEXT,
   ended_by         TEXT,                     -- of a pending job: ends it at avoid_until unless another host takes it
+  failed_by        TEXT CHECK (failed_by IN
+                     ('refusal', 'memory', 'failures', 'losses', 'grants', 'crashes')), -- the kind of what ended_by says
   avoid_host       TEXT NOT NULL DEFAULT '', -- a host that lets others go first until avoid_until
   avoid_until      REAL,
   short_runs       INTEGER NOT NULL DEFAULT 0 CHECK (short_runs >= 0), -- interrupted within moments, in a row
@@ -56,6 +58,7 @@ CREATE TABLE jobs (
   mode             TEXT,
   edition          INTEGER NOT NULL DEFAULT 0, -- of the plan that brought it; not granted before that is in force
   seal INTEGER,
+  CHECK (failed_by IS NULL OR ended_by IS NOT NULL),
   CHECK ((status IN ('claimed', 'running')) = (claim_id IS NOT NULL)),
   CHECK ((status IN ('completed', 'failed', 'cancelled')) = (finished_at IS NOT NULL))
 ) STRICT;
