@@ -53,7 +53,7 @@ class EndReason(StrEnum):
 
 
 class FailedBy(StrEnum):
-    """What fails a job; of each kind, ``ended_by`` says a sentence."""
+    """The kind of cause that fails a job; ``ended_by`` says the sentence."""
 
     REFUSAL = "refusal"  # a trainer said that trying again cannot help
     MEMORY = "memory"  # a host ran out of it, and none has more

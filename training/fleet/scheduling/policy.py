@@ -259,7 +259,7 @@ class Settlement:
 
 
 class LastWord(NamedTuple):
-    """What ends a job, as a kind and as a sentence, or would end it if no other host than ``host`` could try it."""
+    """The kind and the sentence that end a job, or would end it if no other host than ``host`` could try it."""
 
     failed_by: FailedBy
     ended_by: str
