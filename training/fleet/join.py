@@ -6,8 +6,6 @@ the receiver that this authority certifies. Exit codes: 0 joined (now or before)
 usage, 75 receiver not reached or not ready.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import hmac

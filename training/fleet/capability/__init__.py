@@ -1,7 +1,5 @@
 """The capability of this host: probes of its hardware, and what its trainers say of themselves."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from training.lazy import attribute

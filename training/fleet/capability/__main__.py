@@ -1,7 +1,5 @@
 """Print this host's capability: ``python -m training.fleet.capability``."""
 
-from __future__ import annotations
-
 import sys
 
 from training.fleet.capability.probe import main

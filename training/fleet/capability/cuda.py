@@ -8,8 +8,6 @@ first asks for work. Free memory changes by the minute and costs a millisecond t
 daemon itself never imports torch.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

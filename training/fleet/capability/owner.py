@@ -4,8 +4,6 @@ A value that the system does not report is None, and no function here raises. In
 if some condition needs them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

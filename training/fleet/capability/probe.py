@@ -4,8 +4,6 @@
 memory, free VRAM) are read at each call. ``python -m training.fleet.capability`` prints the capability as JSON.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import json

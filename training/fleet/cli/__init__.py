@@ -1,7 +1,5 @@
 """``cis490-jobs``: the command that shows the fleet and changes it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from training.lazy import attribute

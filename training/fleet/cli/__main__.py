@@ -1,7 +1,5 @@
 """``python -m training.fleet.cli``."""
 
-from __future__ import annotations
-
 import sys
 
 from training.fleet.cli.program import main

@@ -1,7 +1,5 @@
 """``cis490-jobs act``: cancel, requeue, hold or unhold all jobs that match filters, after showing how many they are."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

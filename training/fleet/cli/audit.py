@@ -1,7 +1,5 @@
 """``cis490-jobs audit``: list who did what to the fleet, and check that no row was changed."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import msgspec

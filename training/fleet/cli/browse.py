@@ -1,7 +1,5 @@
 """``cis490-jobs open``: open the dashboard in this machine's browser."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from typing import Annotated

@@ -3,8 +3,6 @@ completion into the command line unchanged, and zsh evaluates it first: a name f
 would run as a command. So only names are offered that every shell takes literally, and names with the brackets of a
 matrix: zsh and fish quote brackets themselves, and for bash this module quotes them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The objects that every command of ``cis490-jobs`` uses: network, input and output, environment, time."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """``cis490-jobs curve``: draw jobs' loss and metric by epoch, and what their trainers use, in the terminal."""
 
-from __future__ import annotations
-
 import csv
 import math
 import string

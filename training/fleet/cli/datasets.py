@@ -1,7 +1,5 @@
 """``cis490-jobs dataset push``, ``list`` and ``remove``: manage the data sets on the receiver, which workers fetch."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Annotated

@@ -1,8 +1,6 @@
 """``cis490-jobs enroll``, ``revoke``, ``certificates`` and ``tokens``: issue, list and revoke certificates and
 tokens."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from typing import Annotated

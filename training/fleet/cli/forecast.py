@@ -5,8 +5,6 @@ another plan.
 ``ram:GIB`` and ``cores:N``, joined by commas.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """``cis490-jobs gc``: delete at once what the plan's [retention] no longer keeps."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Any
 

@@ -1,8 +1,6 @@
 """``cis490-jobs release, pause, drain, resume, accept, refuse``: control which hosts get jobs, and decide on their
 unconfirmed work."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Annotated
 

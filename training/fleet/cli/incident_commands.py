@@ -1,7 +1,5 @@
 """``cis490-jobs incidents`` and ``judge``: list what watched hosts reported, and record what a person found out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated

@@ -1,7 +1,5 @@
 """``cis490-jobs list``, ``show``, ``cancel``, ``get`` and others: show jobs by name, and change them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated

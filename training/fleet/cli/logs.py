@@ -1,7 +1,5 @@
 """``cis490-jobs logs``: print a trainer's whole output, and with --follow new lines as they come, each line once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Show the mistakes of a refused manifest, for people and machines."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from training.fleet.cli.context import CommandContext

@@ -4,8 +4,6 @@ This module reads the archive header by header instead of asking ``tarfile`` to 
 files and extended headers are refused, so that none of them can be handled wrongly.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

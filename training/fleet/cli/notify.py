@@ -1,7 +1,5 @@
 """``cis490-jobs notify``: show and test the channels that carry notices to people."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """The arguments and options that commands share."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer

@@ -1,7 +1,5 @@
 """Render the answer to "what would this manifest change?" as lines for people. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 

@@ -5,8 +5,6 @@ Exit codes: 0 done, 1 refused by the receiver or by the command's own checks, 2 
 argument would show in the process list.
 """
 
-from __future__ import annotations
-
 import errno
 import sys
 from collections.abc import Sequence

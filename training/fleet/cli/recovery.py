@@ -1,7 +1,5 @@
 """``cis490-jobs doctor``, ``backup``, ``restore`` and ``rebuild``: commands for the state on the receiver's machine."""
 
-from __future__ import annotations
-
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

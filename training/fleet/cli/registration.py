@@ -1,7 +1,5 @@
 """Register commands of ``cis490-jobs`` with the options that every command has."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from dataclasses import replace

@@ -3,8 +3,6 @@
 Every text that came over the wire goes through :func:`cell` or :mod:`training.printable` first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from rich import box

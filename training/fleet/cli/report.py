@@ -1,7 +1,5 @@
 """``cis490-jobs report``: write the dashboard's pages as files, for mail and any web space."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from functools import partial

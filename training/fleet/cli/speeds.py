@@ -1,7 +1,5 @@
 """``cis490-jobs speeds``: show how long jobs take on each host, as learned from completed jobs."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

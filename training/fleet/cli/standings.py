@@ -1,7 +1,5 @@
 """``cis490-jobs models``: list the trained models with their figures, like the page of models."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """``cis490-jobs status``: collect and render the state of the whole fleet on one screen. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

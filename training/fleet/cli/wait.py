@@ -1,7 +1,5 @@
 """``cis490-jobs wait``: wait until jobs have ended; the exit code says how they ended."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from training.fleet.cli.context import CommandContext

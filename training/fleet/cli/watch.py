@@ -1,7 +1,5 @@
 """``cis490-jobs status`` and ``watch``: show the fleet on one screen, once or redrawn every two seconds."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from typing import Annotated

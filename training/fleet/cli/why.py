@@ -1,8 +1,6 @@
 """``cis490-jobs plan --why``: show the fields that a job's id is computed from, or those in which two jobs differ.
 Pure."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import NamedTuple

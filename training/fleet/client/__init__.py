@@ -1,7 +1,5 @@
 """The client: typed calls to the receiver, using only the standard library."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from training.lazy import attribute

@@ -12,8 +12,6 @@ What a call raises::
         └── Cancelled      the operator cancelled the job: stop the trainer, drop the work
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar

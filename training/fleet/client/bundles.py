@@ -1,7 +1,5 @@
 """Uploads and downloads of bundles: an upload resumes where it stopped, a download is verified."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

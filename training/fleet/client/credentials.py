@@ -5,8 +5,6 @@ both change at once. ``identity.json`` has the certificate's owner and dates. A 
 receiver's host, makes connections that verify the receiver but present no certificate.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import ssl

@@ -1,7 +1,5 @@
 """Calls about data sets and saved states: listings and chunks, each verified on arrival."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 from collections.abc import Callable, Mapping, Sequence

@@ -3,8 +3,6 @@
 Memory does not grow with the data set, except for its listing of about 50 bytes per chunk.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Send a call over a transport, look its answer up in the retry table, and repeat the call while that can help."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

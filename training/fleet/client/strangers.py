@@ -7,8 +7,6 @@ call about a grant, that is the database that granted it; otherwise, the one tha
 answer is treated like no answer.
 """
 
-from __future__ import annotations
-
 import re
 from urllib.parse import urlsplit
 

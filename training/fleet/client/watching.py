@@ -7,8 +7,6 @@ Exit codes: 0 reported, 1 refused, 2 wrong usage or no certificate, 65 a documen
 not reached. An error is one sentence on standard error.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys

@@ -8,8 +8,6 @@ added.
 A column that holds its default is not part of the checksum, so that a later version may add one.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache

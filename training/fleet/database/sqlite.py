@@ -6,8 +6,6 @@ acknowledged commits. Every writing transaction is explicit and IMMEDIATE, becau
 writes later may fail immediately.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sqlite3

@@ -5,8 +5,6 @@ writer owns the connection: calls that arrive together share a transaction, each
 after the commit, so that "acknowledged" means "durable" at a fraction of one fsync per call.
 """
 
-from __future__ import annotations
-
 import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -6,8 +6,6 @@ with all reasons at once if the machine is not ready. Then it does one step at a
 same command does only what is not done yet.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import platform

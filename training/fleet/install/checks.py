@@ -1,7 +1,5 @@
 """Check whether a machine is ready for an installation: pure checks of facts, each with one sentence and its remedy."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial

@@ -1,8 +1,6 @@
 """The steps of an installation on Linux with systemd: make a user, folders, settings and a unit. Pure: this module only
 lists the steps."""
 
-from __future__ import annotations
-
 import re
 from pathlib import PurePath, PurePosixPath
 

@@ -4,8 +4,6 @@ install/linux.py and install/windows.py list the steps of an installation. Paths
 itself; a :class:`Site` may put them below another folder, for an image or a test.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shlex

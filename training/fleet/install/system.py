@@ -1,7 +1,5 @@
 """Act on this machine for an installation: run commands as the right user, and collect facts."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import importlib

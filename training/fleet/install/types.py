@@ -1,7 +1,5 @@
 """Data types of an installation: the request, the facts about the machine, and the results of checks."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from pathlib import PurePath
 

@@ -10,8 +10,6 @@ files, and what a folder inherits there lets every user change the checkout. So 
 and programs are written afterwards.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import PurePath, PureWindowsPath

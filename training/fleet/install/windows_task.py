@@ -5,8 +5,6 @@ Task Scheduler does not store a program's output. Here the log, and all other ou
 at 2 MiB; five are kept. This module can be imported on every system, so that tests need no Windows.
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import logging

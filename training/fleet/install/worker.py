@@ -1,7 +1,5 @@
 """The steps of installing a worker that Linux and Windows share: join, test the machine, fetch a data set. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 

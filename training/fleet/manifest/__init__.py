@@ -1,7 +1,5 @@
 """The training manifest: read the TOML file, check it key by key, and turn it into jobs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from training.lazy import attribute

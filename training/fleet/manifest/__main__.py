@@ -1,7 +1,5 @@
 """``python -m training.fleet.manifest``."""
 
-from __future__ import annotations
-
 import sys
 
 from training.fleet.manifest.load import main

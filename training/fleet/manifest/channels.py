@@ -4,8 +4,6 @@ A secret (a webhook's address, a token, a password) is never written in the mani
 environment variable that holds the secret.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable
 from dataclasses import asdict

@@ -3,8 +3,6 @@
 The caller passes the known models and their hyperparameters as :class:`Trainers`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field, fields, replace

@@ -5,8 +5,6 @@ key and, where known, line and suggestion. ``python -m training.fleet.manifest F
 or the mistakes.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -5,8 +5,6 @@ the same ids; each job's name contains its values, ``gbt[seed=0,max_depth=4]``. 
 each host of ``train_hosts``, tested only on that host and trained on the others: ``gbt[host=attic-pi,seed=0]``.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

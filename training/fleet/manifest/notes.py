@@ -1,7 +1,5 @@
 """Pure: write warnings about a manifest that is valid, but probably does not say what its author means."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType

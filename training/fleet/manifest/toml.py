@@ -4,8 +4,6 @@
 one wrong quote does not hide ten wrong names further down.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from dataclasses import field

@@ -5,8 +5,6 @@ All classes here are immutable. :func:`read` checks a manifest by these declarat
 values for the queue and the wire.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, field, fields

@@ -1,8 +1,6 @@
 """Checks of values that only manifests have, such as shares, hours of the week, hardware addresses and variables.
 Pure."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,8 +1,6 @@
 """The pages before and after an act: what it will do, and what it did. After a pause or a drain, the page links the
 resume."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import urlencode

@@ -1,7 +1,5 @@
 """The page that compares jobs and shows in what they differ."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from msgspec import structs

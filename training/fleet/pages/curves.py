@@ -1,7 +1,5 @@
 """Draw curves for pages as SVG, each with a table of its values."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The page of events: a list of what happened to jobs, newest first."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any, NamedTuple

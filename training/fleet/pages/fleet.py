@@ -1,7 +1,5 @@
 """The front page of the dashboard: whether anything needs the operator, and when all is done."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The page of incidents: the alarms and changes that watched hosts reported."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from training.fleet.pages.page_request import PageRequest

@@ -1,7 +1,5 @@
 """The page of a job: its state and the reason for it, attempts, output, curves and report."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

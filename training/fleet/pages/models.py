@@ -1,7 +1,5 @@
 """The page of models: compares models that were judged on the same test."""
 
-from __future__ import annotations
-
 from urllib.parse import urlencode
 
 from training.fleet.pages.page_request import PageRequest

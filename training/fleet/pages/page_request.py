@@ -1,7 +1,5 @@
 """A request for a page: the views that answer it, its address, and its caller."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The page for a refused request: the sentence of the refusal, and a link to the login where that can help."""
 
-from __future__ import annotations
-
 from http import HTTPStatus
 
 from training.fleet.pages.rendering import Frame, path_part, render

@@ -5,8 +5,6 @@ affect the text around it. Jinja2 is loaded with the first page, to save memory 
 opened.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path

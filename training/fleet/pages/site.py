@@ -1,7 +1,5 @@
 """Make files of the receiver's pages, with relative links: of every page that can be reached by links from the menu."""
 
-from __future__ import annotations
-
 import hashlib
 import html
 import re

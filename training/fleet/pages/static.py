@@ -2,8 +2,6 @@
 has its digest. Third-party files are included unchanged, with their licences; ``tools/supply_chain.py`` has the SHA-256
 of each."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ waited.
 Pure: events and a forecast in, segments out.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple

@@ -4,8 +4,6 @@ The functions read files below an injected ``root``. An unreadable file counts a
 Linux and where ``/proc`` is hidden.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple

@@ -1,8 +1,6 @@
 """Calls into drivers and sensors, each on a thread of its own with a limit of time, because one may never answer: a GPU
 may have fallen off its bus."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable

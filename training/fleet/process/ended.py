@@ -1,7 +1,5 @@
 """PURE: the end of a trainer's process, as seen by the worker; worker/state/exit_code.py interprets it."""
 
-from __future__ import annotations
-
 import signal
 
 from training.contract import Exit

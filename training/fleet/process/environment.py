@@ -1,7 +1,5 @@
 """Build a trainer's environment from an allow-list of variables, because no list of secrets could be complete."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

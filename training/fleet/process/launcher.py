@@ -31,8 +31,6 @@ which also reads ``then``) runs one trainer, and ends with that trainer. On Wind
 the worker puts the launcher into a job object before the trainer exists.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

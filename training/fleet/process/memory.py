@@ -4,8 +4,6 @@ The functions read files below an injected ``root``; a value from an unreadable 
 Linux.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple

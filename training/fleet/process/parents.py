@@ -4,8 +4,6 @@ No trainer depends on a warm parent: if the parent fails, ends or grows, or its 
 started normally. The log says why in one sentence. After three failures in a row this worker stops trying.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """Processes on Linux and macOS: sessions, groups, control groups, signals. It defines the same names as windows.py."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import itertools

@@ -4,8 +4,6 @@ Memory and GPU use that the system does not report are None; CPU time is 0 then,
 :func:`used_by` does not raise.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

@@ -23,8 +23,6 @@ of a trainer; ``FD`` is a socket of messages (``SOCK_SEQPACKET``). One JSON valu
         -> {"idle": true}     the parent ends
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import importlib

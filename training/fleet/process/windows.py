@@ -16,8 +16,6 @@ start are not members, and are not killed: a task of the scheduler, a process ma
 The module can be imported on every system, because only its functions use Windows names.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import subprocess

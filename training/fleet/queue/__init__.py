@@ -1,7 +1,5 @@
 """The job queue: each call reads facts, decides, and writes its rows and an event row in one transaction."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from training.lazy import attribute

@@ -3,8 +3,6 @@
 Only the plan's [retention] deletes anything here; output moves on to files (queue/logs.py).
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, replace
 from enum import IntEnum

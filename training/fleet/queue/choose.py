@@ -6,8 +6,6 @@ costs one comparison, and one that fits costs one step per gate. A property test
 reading all jobs.
 """
 
-from __future__ import annotations
-
 import json
 from typing import NamedTuple
 

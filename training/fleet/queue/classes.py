@@ -1,7 +1,5 @@
 """Classes of jobs: jobs with equal needs that take equally long; within a class the oldest job is granted first."""
 
-from __future__ import annotations
-
 import json
 from typing import NamedTuple
 

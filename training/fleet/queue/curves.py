@@ -5,8 +5,6 @@ The number of rows is limited. If an attempt has too many epochs, they are thinn
 highest figures of each group of epochs. Samples are taken ever less often.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The completed attempts from which :mod:`training.fleet.scheduling.durations` learns, read from the database."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Grants: choose a job for a host that asks, and write the grant."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, NamedTuple

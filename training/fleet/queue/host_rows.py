@@ -1,7 +1,5 @@
 """The rows of hosts: which hosts asked for work, with which capability, and when."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 

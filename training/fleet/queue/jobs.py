@@ -6,8 +6,6 @@ means. This queue does not interpret ids. Checks that need more than the row (sl
 name would shadow the standard library's ``queue``.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import replace

@@ -3,8 +3,6 @@
 The schedule and the forecasts both use these; forecasts may add hosts and jobs that are only supposed.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence

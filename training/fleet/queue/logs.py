@@ -4,8 +4,6 @@ Lines arrive in ``log_chunks``. From there they go into files in order, so the r
 before those in ``log_chunks``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from enum import StrEnum

@@ -1,8 +1,6 @@
 """The moves of a job after its grant; each reads facts, checks, and writes the job's row and an event in one
 transaction."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, replace
 
 from training.certain import certain

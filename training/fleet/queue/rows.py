@@ -1,7 +1,5 @@
 """Conversions of database rows to the values of :mod:`training.fleet.scheduling.job`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import fields

@@ -4,8 +4,6 @@ If a separate thread computes schedules (:meth:`Scheduler.make_beside`), a claim
 waits long for that thread. Without such a thread, a claim computes the schedule that is due.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The base of the queue: the database, the clock, the policy, and the rows that most parts of the queue write."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from functools import partial

@@ -4,8 +4,6 @@ The rules are in scheduling/quarantine.py and scheduling/orders.py. This state i
 change is lost, and a restart finds all others.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Run the receiver: ``python -m training.fleet.receiver``."""
 
-from __future__ import annotations
-
 import sys
 
 from training.fleet.receiver import main

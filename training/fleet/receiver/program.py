@@ -4,8 +4,6 @@ To run on a small board, it imports no torch, xgboost, NumPy or command-line lib
 its clients it listens on this machine's loopback only.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import gc

@@ -5,8 +5,6 @@ shows when the machine asks for work. Routers do not forward the packet, so rece
 network.
 """
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable
 

@@ -15,8 +15,6 @@ an old database is renamed, and an undamaged bundle that the backup lacks is kep
 database lacks is restored from its provenance.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import shutil

@@ -1,7 +1,5 @@
 """Check that a live database and store keep all promises, on the receiver's machine, without changing anything."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial

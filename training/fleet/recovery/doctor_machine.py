@@ -1,7 +1,5 @@
 """The doctor's checks of the machine: disk space, file permissions, the clock, and credentials that expire soon."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator

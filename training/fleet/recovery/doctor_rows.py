@@ -4,8 +4,6 @@ The queries are the ``doctor_`` statements of ``sql/recovery.sql``; this module 
 queries share no code with the queue, so that they can find its bugs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 

@@ -4,8 +4,6 @@
 promises by other rows, and so also finds what a bug of this program wrote.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from training.fleet.database.seals import Sealed

@@ -1,8 +1,6 @@
 """The doctor's check of derived values: compute them again from a job's dict or a worker's record, and compare.
 Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 

@@ -6,8 +6,6 @@ published before their rows are committed, and only retention removes them, with
 folder. So every other bundle that a row names must be there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

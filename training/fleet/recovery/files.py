@@ -1,7 +1,5 @@
 """Copy files of a backup with their digests, make them durable, and put them in place without a gap."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import itertools

@@ -1,7 +1,5 @@
 """The files of trainers' output in the store: check them, and add rows for files that a restored database lacks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -4,8 +4,6 @@ The receiver's user may have made a link in any folder it can write, even one to
 Writing with that user's own rights harms no other user, in spite of such links.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterator

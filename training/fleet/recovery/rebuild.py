@@ -1,7 +1,5 @@
 """Make a new database from the store's provenance files and the manifest, when database and backup are lost."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ work of a claim that was valid a moment earlier. A database that lacks this work
 back. Later acts of an operator and later attempts are kept, as far as the database knows them.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace

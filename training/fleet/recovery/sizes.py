@@ -1,7 +1,5 @@
 """The sizes of everything on the receiver that grows, each with its limit and the command that makes room."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -4,8 +4,6 @@ The receiver's user may have made a link in any folder it can write, even one to
 that root or the caller created in place of a whole folder, for example to another disk, is intended, and is followed.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Iterable, Iterator

@@ -19,8 +19,6 @@ who goes first         The next job in rank that finds no room waits, and starts
 =====================  ==========================================================================================
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 

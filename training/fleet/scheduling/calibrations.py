@@ -1,7 +1,5 @@
 """A comparison of the speeds that hosts measured themselves (calibrations). Pure."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 

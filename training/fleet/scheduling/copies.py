@@ -8,8 +8,6 @@ sent a message before. So a session that echoes the token was alive before and a
 sessions were alive at once (docs/decisions/0011).
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum

@@ -4,8 +4,6 @@ A grant uses the newest plan, and an attempt keeps what it was granted. So an ed
 Only names change everywhere at once, because no training depends on them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from enum import StrEnum

@@ -6,8 +6,6 @@ share, on one host or on all, do not. The interval assumes that other hosts woul
 out slow. So the error of the end is that of all work together, or that of the longest job if that is larger.
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections import defaultdict

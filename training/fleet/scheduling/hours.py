@@ -5,8 +5,6 @@ before it begins ends on the next day; without days it holds every day, without 
 Monday, 0:00.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

@@ -4,8 +4,6 @@ Neither is a fault, and both are independent of a quarantine: a host may be unde
 ends separately.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """The option ``--policy KEY=VALUE``: the operator's settings of :class:`training.fleet.scheduling.policy.Policy`."""
 
-from __future__ import annotations
-
 import argparse
 import math
 from collections.abc import Iterable

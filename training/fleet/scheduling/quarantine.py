@@ -7,8 +7,6 @@ started. A job is at fault if
 two hosts crash in its first minutes. The numbers are settings (:class:`policy.Policy`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum

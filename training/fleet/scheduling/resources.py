@@ -3,8 +3,6 @@
 The rules are in :mod:`training.fleet.scheduling.booking`. Memory in GiB.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any
 

@@ -4,8 +4,6 @@ A bundle is deleted only if the rules allow it for each job that delivered it. N
 or has not ended. Deleting everything listed here adds nothing to the list, so a second run finds nothing to do.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum

@@ -4,8 +4,6 @@ A new schedule is computed when something that matters has changed, not at each 
 host takes is removed from the schedule in force. Times are seconds of the caller's clock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 

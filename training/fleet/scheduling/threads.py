@@ -6,8 +6,6 @@ count is part of a result's run key: a job that was begun with some number conti
 over.
 """
 
-from __future__ import annotations
-
 from training.families import FAMILIES, family_of
 from training.fleet.scheduling.booking import free_cores, uses_gpu
 from training.fleet.scheduling.job import Host, Needs

@@ -1,7 +1,5 @@
 """PURE: differences in the data and code with which the models of one plan were trained, by their workers' reports."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

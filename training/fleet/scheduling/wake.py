@@ -6,8 +6,6 @@ host may still come, no other is woken for the jobs that it can train. A host th
 times, less and less often, and then not until it contacts the receiver.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 

@@ -5,8 +5,6 @@ Before an act on many jobs, :func:`forecast_of` computes what it would do. The o
 if the filter finds another number by then, nothing is done.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress

@@ -6,8 +6,6 @@ row before it, so that a changed, removed or inserted row shows; audit_chain.py 
 by the count of rows that were written (seals.py).
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from enum import StrEnum

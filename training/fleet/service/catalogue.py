@@ -1,7 +1,5 @@
 """Conversions of the database's rows to the store's forms (index lines, provenance), and of a report to its row."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

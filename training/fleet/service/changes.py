@@ -1,7 +1,5 @@
 """The reply to a reload: what the reload changed, or in a preview, what it would change."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any

@@ -4,8 +4,6 @@ No HTTP and no SQL. A call runs inside one transaction of the writer. It either 
 :class:`training.fleet.wire.constants.Refusal`, and then all that it wrote is undone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ set.
 Each function runs inside one transaction of the writer.
 """
 
-from __future__ import annotations
-
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.job import FINAL, Host, Job
 from training.fleet.service.service import Service

@@ -5,8 +5,6 @@ value or as an exception. The HTTP layer takes the steps on its threads (receive
 takes them one by one. So both run the same code, whose order of steps makes a delivery safe.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 from collections.abc import Callable, Generator, Iterable, Iterator

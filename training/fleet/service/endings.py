@@ -4,8 +4,6 @@ The module also decides who may upload a bundle: with a live claim, by hand, or 
 and no SQL.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import NamedTuple

@@ -4,8 +4,6 @@ caller's attempt.
 The calls share one :class:`FleetState`. No HTTP and no SQL.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 

@@ -4,8 +4,6 @@ The receiver computes forecasts, so that page, command and API agree, and learne
 takes a second at most, on a thread of its own; the answer to the request without variations is kept for a moment.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock

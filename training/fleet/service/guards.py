@@ -1,7 +1,5 @@
 """Checks of workers' requests, and the sentences of their refusals."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Collection, Mapping

@@ -1,8 +1,6 @@
 """The heartbeat of a running trainer: it renews the lease, and the reply tells the worker to continue or to stop. No
 HTTP and no SQL."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import msgspec

@@ -1,7 +1,5 @@
 """Views of hosts: pages of hosts, and which ones get no jobs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from training.fleet.database.writer import Database

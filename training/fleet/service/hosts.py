@@ -1,7 +1,5 @@
 """The hosts as the receiver remembers them: their capability, the time of their last message, their waiting claims."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import field, replace

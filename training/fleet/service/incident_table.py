@@ -6,8 +6,6 @@ report neither reopens an incident nor removes anything from its record. A chang
 on its host. An operator may also close a change here, because a watch that lost its state cannot confirm it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import msgspec

@@ -5,8 +5,6 @@ are still in the database, and go into a file again. :class:`Logs` uses any conn
 move lines into a file between two of its statements.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 

@@ -1,7 +1,5 @@
 """Advice on how much memory the plan's jobs should ask for, from what trainers of their kind used."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any

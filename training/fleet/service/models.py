@@ -1,8 +1,6 @@
 """Views of results: the figures in a job's report, and a comparison of models that were judged on the same test.
 Read-only."""
 
-from __future__ import annotations
-
 from training.clock import Clock
 from training.fleet.database.writer import Database, Row
 from training.fleet.scheduling.job import JobStatus

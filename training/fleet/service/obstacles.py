@@ -1,8 +1,6 @@
 """Obstacles of pending jobs: no host fits, or all hosts that fit are silent; and for one job, what each host lacks or
 waits for."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """An operator's calls on jobs and hosts: cancel, requeue, hold, release, pause and drain. No HTTP and no SQL."""
 
-from __future__ import annotations
-
 from training.fleet.queue.unavailable import orders, quarantines
 from training.fleet.scheduling.job import EndReason, JobStatus
 from training.fleet.scheduling.orders import HostOrder, OrderKind

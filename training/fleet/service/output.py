@@ -1,8 +1,6 @@
 """The storage of trainers' output: each line once, each epoch that a line reports, and progress that never goes
 back."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from training.fleet.queue.jobs import JobQueue

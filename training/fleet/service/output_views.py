@@ -1,7 +1,5 @@
 """Views of attempts' output and curves, and of what retention deleted."""
 
-from __future__ import annotations
-
 from training.clock import Clock
 from training.fleet.database.writer import Database, Row
 from training.fleet.queue.curves import POINTS_KEPT, Curves

@@ -4,8 +4,6 @@ A preview and a reload use the same code to read (:meth:`Reloader.read`), to jud
 (:mod:`training.fleet.queue.plan_diff`) and to describe changes (:mod:`training.fleet.service.changes`).
 """
 
-from __future__ import annotations
-
 import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ plan's jobs. If a missing data set were a mistake, its jobs would leave the plan
 the jobs, and a missing data set only makes its jobs wait.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import field
 

@@ -6,8 +6,6 @@ between two steps leaves at worst a file that a row calls removed, which the nex
 file that no row calls removed. Each transaction deletes only a few items, so that a claim never waits long.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress

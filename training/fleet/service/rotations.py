@@ -1,8 +1,6 @@
 """Views of rotations, groups of jobs of which each leaves out another host for its test: figures, unfinished jobs, and
 models to deploy. Read-only."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ No HTTP and no SQL. Every call runs inside one transaction of the writer. It eit
 :class:`training.fleet.wire.constants.Refusal`, and then all that it wrote is undone.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable, Iterable
 from functools import partial

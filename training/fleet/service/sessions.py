@@ -3,8 +3,6 @@
 The rules are those of :mod:`training.fleet.scheduling.copies`. No HTTP and no SQL.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

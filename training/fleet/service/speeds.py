@@ -4,8 +4,6 @@ An attempt that outlasts all that was learned may never end; a host far slower t
 can do. Neither is stopped: the estimates follow, and the views show a sentence about it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 

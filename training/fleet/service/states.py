@@ -4,8 +4,6 @@ fetch one.
 The sequences of steps do no I/O and know no HTTP: the HTTP layer and the simulation take the steps.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

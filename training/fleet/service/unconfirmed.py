@@ -5,8 +5,6 @@ work changes no job by itself. A host's unconfirmed work takes at most the host'
 keeps its copy and repeats its report until the work is accepted or refused. No HTTP and no SQL.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Sequence

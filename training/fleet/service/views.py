@@ -4,8 +4,6 @@ Views are read-only. They run on their own connection, parallel to the writer's;
 service. The rules are elsewhere: obstacles come from :mod:`training.fleet.scheduling.policy`.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from training.fleet.database.writer import Database

@@ -1,7 +1,5 @@
 """Wake sleeping hosts: collect the facts for the decision, and record it. Another module sends the packet."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from itertools import islice

@@ -15,8 +15,6 @@ synchronous file work; call them from any thread except the event loop's. Nothin
 comes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import threading

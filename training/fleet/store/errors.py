@@ -2,8 +2,6 @@
 
 # ruff: noqa: N818 - named like the refusals that they become
 
-from __future__ import annotations
-
 import contextlib
 import errno
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 No program reads the index back: it shows people and scripts the store's content without the database.
 """
 
-from __future__ import annotations
-
 import hashlib
 import threading
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """The paths of the locks of database and store; every path to the same database or store leads to the same lock."""
 
-from __future__ import annotations
-
 import errno
 from pathlib import Path
 

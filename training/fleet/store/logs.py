@@ -9,8 +9,6 @@ several moments side by side. The row that names a file is committed after the f
 long after its row has dropped it.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """Provenance files and notes of removals: JSON with its own digest, so that damage of one bit is detected. Pure."""
 
-from __future__ import annotations
-
 import msgspec
 
 from training.contract import digest

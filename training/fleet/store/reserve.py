@@ -4,8 +4,6 @@ An announced length reserves nothing, because a slow sender of a large bundle wo
 reserves its room just before it is written, and counts as written from then on.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Iterator

@@ -9,8 +9,6 @@ A state is transferred and stored like a data set: a listing, whose SHA-256 is i
 read its content. If a state is lost, its job starts from the state that its next host has, or from the beginning.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import re

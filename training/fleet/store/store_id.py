@@ -1,7 +1,5 @@
 """A store's mark: the id of the database whose bundles it holds; receivers with another database refuse the store."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -4,8 +4,6 @@ They are apart from messages.py, so that a worker, which must use little memory,
 operators and readers.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from msgspec import Meta

@@ -1,8 +1,6 @@
 """The chain of the audit: the digest of each row covers the row and the digest of the row before it. The code that
 writes rows and all code that checks them use this module."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable
 

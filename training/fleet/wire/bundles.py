@@ -5,8 +5,6 @@ instead of being completed by a useless bundle. The receiver opens no bundle; it
 ``ARTIFACT_BYTES_MAX``.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

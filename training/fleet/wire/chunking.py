@@ -7,8 +7,6 @@ recognised. The least size is about the usual distance between two marks. If it 
 equal chunks again only long after a difference.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple

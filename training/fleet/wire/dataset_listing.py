@@ -12,8 +12,6 @@ SHA-256 is the data set's id. Paths come from other machines and become files on
 only paths inside the data set's folder that mean the same file on every system.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from array import array

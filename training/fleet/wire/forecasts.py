@@ -1,8 +1,6 @@
 """Messages of the forecast endpoints. The request may suppose other hosts or another plan; the answer says which host
 would train which job when."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from msgspec import Meta

@@ -4,8 +4,6 @@ Times of an incident are epoch seconds of the *host's* clock: they say when some
 to order records here.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from msgspec import Meta

@@ -6,8 +6,6 @@ older and newer programs understand each other. A worker's deadlines travel as d
 from the receiver's. ``docs/protocol.md`` describes the same messages in words.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from msgspec import Meta

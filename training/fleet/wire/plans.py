@@ -1,7 +1,5 @@
 """Messages of the plan endpoints: a plan that was read and checked elsewhere, and what a reload would change."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from msgspec import Meta

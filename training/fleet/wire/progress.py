@@ -4,8 +4,6 @@ Pure, standard library only. A worker sends the latest progress to the receiver,
 each epoch.
 """
 
-from __future__ import annotations
-
 import json
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ A report comes from a trainer: its figures may be invalid, and its texts may con
 separately: an invalid part counts as absent, and the others stay. The code that shows a text makes it printable.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 Texts in the values come from other machines; the code that shows a text makes it printable.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from training.printable import counted

@@ -4,8 +4,6 @@ Starlette's routes, the access policy and the OpenAPI document (except for the p
 row here and, in one of the endpoint modules of the HTTP layer, the function named like its operation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from training.fleet.wire import attempts, views

@@ -5,8 +5,6 @@ uploads its chunks, and then has the receiver keep it as the job's newest. Only 
 upload or fetch it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Messages of the endpoints that read: jobs, attempts, output, curves, models, hosts, retention and health."""
 
-from __future__ import annotations
-
 from training.fleet.wire.constants import LOOK_AGAIN_S
 from training.fleet.wire.message import JsonObject, Wire
 

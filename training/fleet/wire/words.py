@@ -4,8 +4,6 @@ The values come from other machines: they may be of any type and hold control ch
 makes it printable.
 """
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence

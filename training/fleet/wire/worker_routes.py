@@ -3,8 +3,6 @@
 The module has only these endpoints, so that a worker, which must stay small, loads only its own messages.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Any, NamedTuple
 

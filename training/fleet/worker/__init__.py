@@ -1,7 +1,5 @@
 """The worker: claims jobs, runs their trainers, and delivers their bundles."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from training.lazy import attribute

@@ -1,7 +1,5 @@
 """Run the worker as ``python -m training.fleet.worker``."""
 
-from __future__ import annotations
-
 import sys
 
 from training.fleet.worker.daemon import main

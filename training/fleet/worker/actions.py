@@ -3,8 +3,6 @@
 The daemon (daemon.py) and the simulation pass their own parts; the order of execution is the same code in both.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ The attempt runs on threads of its own and posts events. Starting the trainer an
 event, also after an error.
 """
 
-from __future__ import annotations
-
 import itertools
 import logging
 import os

@@ -5,8 +5,6 @@ revokes the certificate, and a new request then gets the reason. Otherwise the t
 Behind a proxy the connection stays open, so the receiver's answer asks for a check every few seconds.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable

@@ -7,8 +7,6 @@ outside the loop and only post events.
 Start it with ``python -m training.fleet.worker`` or ``cis490-trainer-worker``.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import queue

@@ -14,8 +14,6 @@ answer, a fetch waits; its caller can cancel the fetch through :class:`Order`. O
 data sets are in memory.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

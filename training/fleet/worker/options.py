@@ -1,7 +1,5 @@
 """The worker's command-line options, and the detection of this host's capability."""
 
-from __future__ import annotations
-
 import argparse
 import logging
 import os

@@ -8,8 +8,6 @@ receiver does, and only the newest attempts. If the outbox drops lines undeliver
 numbers, and says in the output how many lines are missing.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

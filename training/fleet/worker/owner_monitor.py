@@ -4,8 +4,6 @@ This runs on a thread of its own, because the system may take seconds to answer.
 observations as events, and the worker's loop decides whether to keep the machine awake.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable

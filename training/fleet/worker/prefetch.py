@@ -4,8 +4,6 @@ The installer calls this, so that the first job need not wait. Exit codes: 0 fet
 rest), 1 refused, 2 wrong usage, 75 receiver not reached.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import threading

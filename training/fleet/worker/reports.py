@@ -1,7 +1,5 @@
 """The trainer's report, stored beside the packed bundle until both are delivered."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from contextlib import suppress

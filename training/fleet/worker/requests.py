@@ -4,8 +4,6 @@ So no heartbeat waits for a long claim or a large upload, and no job for another
 once; whether and when it is sent again is the state machine's decision.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence

@@ -6,8 +6,6 @@ Linux has one folder of shared memory for all programs. There only names that a 
 made during the attempt, and no process has them in its memory.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import re

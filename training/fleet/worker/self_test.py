@@ -6,8 +6,6 @@ minute after a failure. A GPU needs no further test: it is reported only when to
 driver.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -8,8 +8,6 @@
 Beyond the limits of number and size the oldest entries are deleted first, but never the newest.
 """
 
-from __future__ import annotations
-
 import logging
 import shutil
 from contextlib import suppress

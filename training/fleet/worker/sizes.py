@@ -1,7 +1,5 @@
 """The folders on a worker's disk that grow: the size, limit and remedy of each."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -6,8 +6,6 @@ another trainer, may have taken memory. The worker hands back a job that no long
 host nor job; the receiver grants the job again where there is room.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from training.fleet.scheduling.resources import Booking, HeldAttempt

@@ -1,7 +1,5 @@
 """The worker's state on disk: its identity, what must survive a crash, and the paths of each attempt's files."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

@@ -4,8 +4,6 @@ A job that is handed back resumes on another host from that state. If a transfer
 then starts from this host's own state, or from nothing.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import logging

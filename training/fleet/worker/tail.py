@@ -5,8 +5,6 @@ order, and cut to a limited length; the disk keeps the beginning and the end of 
 are unread, the oldest are skipped until half of ``QUEUE_BYTES`` is left; a line then says how many.
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ Built-in trainers record the digests in their checkpoint. For a custom trainer t
 command names before the trainer starts. If its data has no digest, the data set's id is recorded.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Read request bodies: limited in size and time, JSON as a whole and bundles block by block."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ uvicorn waits without end for the rest of a header or a body and takes headers o
 for bodies; this module has the other deadlines and limits.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from typing import Any

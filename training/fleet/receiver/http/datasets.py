@@ -5,8 +5,6 @@ attempt of the job gets it. The sender announces the listing, uploads the missin
 has the state kept; each step may be repeated.
 """
 
-from __future__ import annotations
-
 import logging
 from dataclasses import asdict
 

@@ -1,8 +1,6 @@
 """The receiver's endpoints: each decodes a request, calls the service or the store, and encodes the answer. They
 contain no rules of their own."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import sys

@@ -1,8 +1,6 @@
 """The endpoints of certificates, one-time codes and tokens: they enroll and revoke hosts, watched hosts, operators and
 readers."""
 
-from __future__ import annotations
-
 import logging
 import re
 

@@ -1,8 +1,6 @@
 """Join the parts of a receiver from which its Prometheus metrics are computed. The module is loaded at the first
 scrape."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from training.fleet.receiver.http.context import ReceiverContext

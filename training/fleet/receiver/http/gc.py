@@ -1,8 +1,6 @@
 """The endpoints and the periodic work of retention. They list what the plan's [retention] would delete and why, and
 delete it at an operator's call and every hour."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The receiver's health, for programs and for the front page of the dashboard."""
 
-from __future__ import annotations
-
 from training.files import to_free
 from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.wire.constants import LOOK_AGAIN_PROXIED_S, LOOK_AGAIN_S

@@ -1,7 +1,5 @@
 """Watched hosts over HTTP: their reports, and the records of their incidents."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from urllib.parse import urlencode

@@ -1,7 +1,5 @@
 """The receiver's listening sockets: loopback, TLS with client certificates, or a proxy's socket; no other way."""
 
-from __future__ import annotations
-
 import argparse
 import errno
 import ipaddress

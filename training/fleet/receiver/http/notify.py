@@ -5,8 +5,6 @@ queue. Stopping the receiver waits for no message; an unfinished message is sent
 key.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

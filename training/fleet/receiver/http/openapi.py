@@ -5,8 +5,6 @@ docs/openapi.json`` writes it into the docs. A test fails if an answer has a sta
 does not name.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Mapping

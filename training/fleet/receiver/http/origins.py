@@ -6,8 +6,6 @@ only ``Host``. DNS rebinding makes a page's domain point at this machine after t
 name.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from collections.abc import Collection, Iterable

@@ -1,7 +1,5 @@
 """The endpoints of plans and forecasts: what a plan would change, and which host would train which job when."""
 
-from __future__ import annotations
-
 from starlette.requests import Request
 
 from training.fleet.receiver.http.bodies import proven_host, read_json

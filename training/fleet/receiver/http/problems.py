@@ -1,7 +1,5 @@
 """Send refusals as ``application/problem+json`` with a stable ``type``, for everything that can go wrong."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """The server that runs the application: its wake-ups, periodic work, and shutdown."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -1,7 +1,5 @@
 """Run the steps of deliveries, saved states and retention on the receiver's threads; bodies come from the request."""
 
-from __future__ import annotations
-
 from typing import Any, TypeVar
 
 from starlette.requests import Request

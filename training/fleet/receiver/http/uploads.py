@@ -1,7 +1,5 @@
 """Bundles over HTTP: offset, upload, download. Bundles are streamed, never wholly in memory."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import AsyncIterator
 from functools import partial

@@ -1,8 +1,6 @@
 """Counters since this receiver's start, increased as things happen. This is the only metrics module that is always
 loaded."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator

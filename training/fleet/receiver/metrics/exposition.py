@@ -5,8 +5,6 @@ to save memory in a receiver that is not scraped.
 agree with the list.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple

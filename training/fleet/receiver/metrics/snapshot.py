@@ -6,8 +6,6 @@ Values that the receiver does not know are left out, never guessed. Text that ca
 here, and the number of hosts, models and names is bounded.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

@@ -2,8 +2,6 @@
 ``TIMEOUT_S``. A failure raises :class:`SendError` with one sentence, which never holds a secret. So it repeats no words
 of a server that was shown one: the server may repeat the secret."""
 
-from __future__ import annotations
-
 import contextlib
 import html
 import json

@@ -4,8 +4,6 @@ On loopback without TLS hosts prove no identity, and every process of this machi
 Operators must always prove their identity.
 """
 
-from __future__ import annotations
-
 from training.fleet.wire.constants import ProblemType, Refusal
 from training.fleet.wire.identity import Principal
 from training.fleet.wire.routes import Access

@@ -1,7 +1,5 @@
 """Authentication: find the caller of a request, by connection and token, again for every request."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import ipaddress

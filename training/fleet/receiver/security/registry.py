@@ -5,8 +5,6 @@ certificates and tokens that a change returned to :meth:`apply`. Reads are answe
 that a revocation holds from the next request on. Secrets are never stored, only the SHA-256 of codes and tokens.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import secrets

@@ -5,8 +5,6 @@ logged-out sessions are kept in memory, until they would have ended. The key tha
 process.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import secrets

@@ -1,7 +1,5 @@
 """The receiver's side of TLS: its context, its names, and the renewal of its certificate while it runs."""
 
-from __future__ import annotations
-
 import ipaddress
 import logging
 import re

@@ -6,8 +6,6 @@ the disk is read from rows in the transaction that writes the notices. So no not
 the receiver stops.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any

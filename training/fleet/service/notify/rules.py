@@ -5,8 +5,6 @@ A channel sends the notices in their order, each once. A first notice goes out a
 for the next message. So a repetition after a crash or a lost answer has the same key and the same content.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple

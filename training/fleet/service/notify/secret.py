@@ -1,7 +1,5 @@
 """Read a channel's secret from the place that the manifest names."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

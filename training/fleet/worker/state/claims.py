@@ -1,7 +1,5 @@
 """PURE: ask the receiver for a job."""
 
-from __future__ import annotations
-
 import re
 
 from msgspec import structs

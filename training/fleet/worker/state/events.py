@@ -6,8 +6,6 @@ a trainer carry the ``claim_id`` they belong to, so that a late event cannot be 
 are seconds of a clock that counts sleep.
 """
 
-from __future__ import annotations
-
 from dataclasses import field
 from enum import StrEnum
 from typing import dataclass_transform

@@ -4,8 +4,6 @@ The trainer contract (docs/trainer-contract.md) defines the exit codes: 0 done, 
 interrupted and resumable; killed by a signal, or 137, often means that memory ran out.
 """
 
-from __future__ import annotations
-
 import re
 import signal
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ to stop, and its job is handed back for another host. With a patience of 0 the t
 still waits for its data set or for other trainers is handed back at once. A worker without a job reports in its claim
 that it rests, gets no job, and asks again when the halt ends."""
 
-from __future__ import annotations
-
 from training.fleet.scheduling.job import EndReason
 from training.fleet.wire.attempts import HostTerms
 from training.fleet.worker.state import events as t

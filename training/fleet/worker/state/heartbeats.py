@@ -1,7 +1,5 @@
 """PURE: heartbeats. They renew the lease, carry progress and output, and bring the receiver's orders."""
 
-from __future__ import annotations
-
 from training.fleet.wire.attempts import HeartbeatReply, HeartbeatRequest
 from training.fleet.wire.constants import Action, ProblemType
 from training.fleet.worker.state import events as t

@@ -5,8 +5,6 @@ The worker repeats every unanswered request for as long as it runs, after random
 ``retry_max_s``. Its trainer continues; if the settings say so, the trainer pauses shortly before the lease ends.
 """
 
-from __future__ import annotations
-
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.state import REPORTING, Phase, StateStep
 

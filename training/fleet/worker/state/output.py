@@ -4,8 +4,6 @@ Messages are sent one at a time, the oldest attempt's first. Sending a line twic
 numbered.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from training.fleet.wire.attempts import LogLines, OutputRequest

@@ -5,8 +5,6 @@ and the temperature fluctuate: they count after they held for :data:`SETTLE_S`, 
 :data:`EASE_S`. A value that the system does not report is no reason to rest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 from types import MappingProxyType

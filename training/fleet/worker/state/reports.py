@@ -1,8 +1,6 @@
 """PURE: report a job's outcome: upload and complete, or fail. A report without an answer is repeated for as long as the
 worker runs."""
 
-from __future__ import annotations
-
 from training.certain import certain
 from training.contract import spec_hash
 from training.fleet.scheduling.job import EndReason, JobStatus

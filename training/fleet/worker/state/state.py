@@ -3,8 +3,6 @@
 A :class:`StateStep` is one step of the state machine while it is being computed: the state and the actions so far.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, NamedTuple

@@ -43,8 +43,6 @@ delivers the rest of what the trainer printed. The lease counts from the *sendin
 the lease. Complete, fail and upload are repeated until they are answered, for as long as the worker runs.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from msgspec import structs

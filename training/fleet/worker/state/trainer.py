@@ -1,7 +1,5 @@
 """PURE: handle the trainer's events: output, limits, end."""
 
-from __future__ import annotations
-
 from training.fleet.process.ended import Ended
 from training.fleet.scheduling.job import EndReason
 from training.fleet.wire.constants import LOG_LINE_CHARS_MAX
