@@ -26,6 +26,7 @@ from service_running import Receiver
 from training.fleet.queue.unavailable import quarantines
 from training.fleet.scheduling import quarantine
 from training.fleet.scheduling.job import EndReason, FailedBy, JobStatus
+from training.fleet.scheduling.orders import OrderKind
 from training.fleet.scheduling.policy import Policy, fits
 from training.fleet.scheduling.quarantine import Cause, Death, Weight, assess, sick, suspect_job
 from training.fleet.wire.constants import ProblemType, Refusal
@@ -108,8 +109,9 @@ def test_a_pardon_gives_back_what_was_paid_and_no_more(died, other_failures, oth
         host_losses=other_losses + len(died) - failures,
         failed_by=FailedBy.REFUSAL,
     )
-    last = attempts[-1] if last_died else an_attempt(claim_id="other", attempt=99)
-    given_back = quarantine.refund(job, attempts, [replace(each, pardoned=True) for each in [*attempts, last]], POLICY)
+    refusal = an_attempt(claim_id="other", attempt=99, end_reason=R.TRAINER_FAILED, exit_code=65)
+    ends = [replace(each, pardoned=True) for each in attempts] + [refusal] * (not last_died)
+    given_back = quarantine.refund(job, attempts, ends, POLICY)
     assert (given_back.trainer_failures, given_back.host_losses) == (other_failures, other_losses)
     used_up = other_failures >= POLICY.max_attempts or other_losses >= POLICY.max_host_losses
     assert given_back.waits == (last_died and not used_up)
@@ -518,16 +520,35 @@ def _is_final_in_time(told, asked, said):
         assert job.ended_by.startswith(said)
 
 
-@pytest.mark.parametrize("why", ["silent", "quarantined", "does not fit"])
+@pytest.mark.parametrize("why", ["silent", "quarantined", "drained", "does not fit"])
 def test_a_host_that_cannot_take_the_job_is_not_asked(why):
     with closing(Fleet(hosts=["laptop"])) as fleet:
         if why == "quarantined":
             fleet.fall_sick("laptop")
+        if why == "drained":
+            fleet.queue.orders.give("laptop", OrderKind.DRAIN, "eve")
         if why == "does not fit":
             fleet.plan(*(a_job(name, denied_hosts=["laptop"]) for name in ("one", "two", "three", "four")))
         fleet.clock.advance(3601 if why == "silent" else 60)
         assert {fleet.status(fleet.die("desk", exit_code=65)) for _ in range(4)} == {"failed"}
         assert "desk" not in fleet.out()
+
+
+@pytest.mark.parametrize("between", [False, True])
+def test_a_refusal_that_became_final_is_taken_back_with_its_hosts_quarantine(between):
+    with closing(Fleet("one", hosts=["desk", "laptop"])) as fleet:
+        fleet.watch(700)
+        fleet.die("desk", exit_code=65)
+        if between:
+            fleet.die("laptop", reason="worker_shutdown")
+        fleet.watch(3700)
+        assert fleet.status() == "failed"
+        fleet.plan(*(a_job(name, seed=n) for n, name in enumerate(("one", "two", "three"))))
+        fleet.service.host_registry.heard("laptop", fleet.clock.now())
+        for _ in range(2):
+            fleet.die("desk", exit_code=65)
+        assert "desk" in fleet.out()
+        assert fleet.status() == "pending"
 
 
 def test_a_host_that_says_of_each_job_that_it_is_broken_is_taken_out_and_none_fails():

@@ -150,6 +150,8 @@ def refund(
     losses = max(0, job.host_losses - faults.count(Fault.INFRASTRUCTURE))
     own = bool(ends) and ends[-1].claim_id not in {each.claim_id for each in died}
     own = own and job.avoid_host not in {each.host for each in died}
+    if job.failed_by is not None and job.failed_by.lasts:  # who said it first may have been followed by a hand-back
+        own = own and any((each.refused or each.out_of_memory) and not each.pardoned for each in ends)
     by_budget = job.failed_by in (FailedBy.FAILURES, FailedBy.LOSSES)
     left = replace(job, trainer_failures=failures, host_losses=losses)
     word = verdict(left, ends, policy, others)

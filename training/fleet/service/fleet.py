@@ -89,10 +89,11 @@ class FleetState:
 
     def other_hosts(self, needs: Needs, host: str, db: Database) -> list[str]:
         """Return the hosts that may try a job before the word of ``host`` alone fails it: those that it fits and that
-        were seen within ``second_opinion_s``, without quarantined ones. If that is 0, there are none."""
+        were seen within ``second_opinion_s``, without those in quarantine or under an operator's order. If that is 0,
+        there are none."""
         if not self.policy.second_opinion_s:
             return []
-        since, out = self._seen_within(self.policy.second_opinion_s), {host, *quarantines(db)}
+        since, out = self._seen_within(self.policy.second_opinion_s), {host, *quarantines(db), *orders(db)}
         busy = {*self.host_registry.waiting_hosts(), *jobs_by_host(db)}  # a restart forgets when these were heard last
         there = [each for each in self.known_hosts() if each.last_seen >= since or each.name in busy]
         return [
