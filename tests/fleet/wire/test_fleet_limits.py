@@ -67,7 +67,7 @@ SAID = {
     ],
     "security.md": [
         f"good for {registry.CODE_LIFE_S / 60:g} minutes, for one name and one certificate request",
-        f"A certificate holds for {authority.CLIENT_DAYS} days",
+        f"A certificate is valid for {authority.CLIENT_DAYS} days",
         f"no more tokens of fewer than {authentication.UNGUESSABLE_CHARS} characters",
     ],
 }  # fmt: skip
