@@ -12,6 +12,7 @@ import importlib
 import json
 import pkgutil
 import shutil
+import threading
 import time
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -315,11 +316,17 @@ def test_a_query_with_several_series_or_none_or_without_hosts_is_refused(monkeyp
         read_server("http://pi:9090", Told(hosts=()), ASKED)
 
 
-def test_warnings_of_a_server_are_noted():
+@pytest.mark.parametrize("header", [None, "Bearer s3cret", "Basic bWU6czNjcmV0"])
+def test_words_of_a_server_are_noted_unless_they_repeat_the_password(header):
     def warns(url):
-        return Told()(url).replace(b'"data"', b'"warnings":["a store is away"],"data"', "/query_range" in url)
+        words = b'"warnings":["a store is away","no me:s3cret"],"data"'
+        return Told()(url).replace(b'"data"', words, "/query_range" in url)
 
-    assert read_server("http://pi:9090", warns, ASKED).notes == ("The Prometheus at pi warns: a store is away.",)
+    echo = "its words repeat the password" if header else "no me:s3cret"
+    notes = tuple(f"The Prometheus at pi warns: {each}." for each in ("a store is away", echo))
+    assert read_server("http://pi:9090", warns, ASKED, header).notes == notes
+    with pytest.raises(DataError, match=f"refuses a query: {echo}."):
+        read_server("http://pi:9090", answers(b'{"status":"error","error":"no me:s3cret"}'), ASKED, header)
 
 
 class Server(BaseHTTPRequestHandler):
@@ -329,16 +336,20 @@ class Server(BaseHTTPRequestHandler):
         status = int(self.path.split("/")[1].partition("?")[0])
         self.server.shown = self.headers["Authorization"]
         body = b'{"status":"error","error":"parse error"}' if status == 400 else b"<html>"
+        if status == 500:
+            body = b'{"error":' * 7000
         if status == 422:
             asked = unquote(self.path.partition("?")[2]) or self.headers["Authorization"]
             body = b'{"error":"what is %s?"}' % asked.encode()
         self.send_response(status, self.headers["Authorization"] if status == 418 else None)
         self.send_header("Location", f"http://127.0.0.1:{getattr(self.server, 'elsewhere', 1)}/200")
         if status != 203:
-            self.send_header("Content-Length", str(len(body) + (50 if status == 200 else 0)))
+            self.send_header("Content-Length", str(len(body) + (50 if status in (200, 206) else 0)))
         self.end_headers()
         self.wfile.write(body)
         with suppress(OSError):  # the client hangs up
+            if status == 206:
+                self.server.given_up.wait(60)
             while status == 203:
                 self.wfile.write(b" " * 10_000)
 
@@ -359,6 +370,18 @@ def test_servers_that_refuse_break_off_or_are_away_are_named_without_their_passw
     assert not any("secret" in each for each in said.values())
     assert "No Prometheus answers at http://127.0.0.1" in refused(run, "--prometheus", f"http://127.0.0.1:{port}")
     assert not (tmp_path / "out").exists()
+
+
+def test_an_answer_that_never_ends_and_a_reason_too_deep_to_read_are_sentences(monkeypatch):
+    server = HTTPServer(("127.0.0.1", 0), Server)
+    server.given_up = threading.Event()
+    with serving(server) as port:
+        with pytest.raises(DataError, match="answers 500 Internal Server Error where a Prometheus has its HTTP API"):
+            fetcher("the server", None)(f"http://127.0.0.1:{port}/500")
+        monkeypatch.setattr(prometheus_http, "ANSWER_S", 0.1)
+        with pytest.raises(DataError, match="the server has not answered in full within 0 s"):
+            fetcher("the server", None)(f"http://127.0.0.1:{port}/206")
+        server.given_up.set()
 
 
 def test_a_token_is_shown_to_its_server_alone_and_no_answer_is_read_without_end(monkeypatch):

@@ -17,7 +17,7 @@ import numpy as np
 from training.data.errors import DataError
 from training.data.ingest import even
 from training.data.ingest.recorders import recorded as shared
-from training.data.ingest.recorders.prometheus_http import fetcher, is_address, without_password
+from training.data.ingest.recorders.prometheus_http import fetcher, is_address, without_password, words_of
 from training.data.values import Bools, Floats
 
 STEPS_A_QUERY = 2000  # a server answers 11,000 at most; a host has some hundred series
@@ -116,19 +116,19 @@ def read_prometheus(source: str, asked: RangeQuery, say: Callable[[str], None]) 
         return read_file(Path(source))
     base, header = without_password(source)
     say(f"asking {base} for {asked.steps:,} samples of each host …")
-    return read_server(base, fetcher(base, header), asked)
+    return read_server(base, fetcher(base, header), asked, header)
 
 
-def read_server(base: str, fetch: Fetch, asked: RangeQuery) -> shared.RecordedTable:
+def read_server(base: str, fetch: Fetch, asked: RangeQuery, header: str | None = None) -> shared.RecordedTable:
     """Return the samples of all hosts for which the server at ``base`` has an answer to ``asked``; ``fetch`` requests
-    an address. Raises DataError."""
+    an address with ``header``, whose password is not shown. Raises DataError."""
     where = urlsplit(base).hostname or base
     notes: list[str] = []
 
     def ask(path: str, **fields: object) -> Answer:
         document = fetch(f"{base.rstrip('/')}/api/v1/{path}?{urlencode(fields)}")
-        answer = _decoded(document, where, f"The Prometheus at {where} refuses a query")
-        notes.extend(f"The Prometheus at {where} warns: {text}." for text in answer.warnings)
+        answer = _decoded(document, where, f"The Prometheus at {where} refuses a query", header)
+        notes.extend(f"The Prometheus at {where} warns: {words_of(text, header)}." for text in answer.warnings)
         return answer
 
     def series(query: str) -> Iterable[PromSeries]:
@@ -182,7 +182,7 @@ def read_file(path: Path) -> shared.RecordedTable:
 # -- from answers to series --------------------------------------------------------------------------------------------
 
 
-def _decoded(document: bytes, where: str, refusal: str) -> Answer:
+def _decoded(document: bytes, where: str, refusal: str, header: str | None = None) -> Answer:
     try:
         answer = msgspec.json.decode(document, type=Answer)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -192,7 +192,7 @@ def _decoded(document: bytes, where: str, refusal: str) -> Answer:
             f"What {where} holds {why}: ask it again, or name the address under which it serves /api/v1."
         ) from None
     if answer.status != "success":
-        raise DataError(f"{refusal}: {answer.error or 'it gives no reason'}.")
+        raise DataError(f"{refusal}: {words_of(answer.error, header) or 'it gives no reason'}.")
     return answer
 
 

@@ -2,17 +2,20 @@
 
 import base64
 import http.client
-import json
 import os
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from urllib.error import HTTPError, URLError
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 from urllib.request import Request
 
+from training import strict_json
 from training.data.errors import DataError
 from training.web import opened
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 60.0  # of each read …
+ANSWER_S = 600.0  # … and of the whole answer: a server may send single bytes for ever
 TOKEN = "PROMETHEUS_TOKEN"  # noqa: S105 - the name of an environment variable
 SAID_MAX = 200  # characters of a server's reason
 REFUSAL_BYTES_MAX = 64 * 1024
@@ -50,12 +53,31 @@ def fetcher(base: str, header: str | None) -> Callable[[str], bytes]:
     the request fails."""
 
     def fetch(url: str) -> bytes:
+        answer: Future[bytes] = Future()
+
+        def wait() -> None:
+            try:
+                answer.set_result(ask(url))
+            except Exception as error:  # noqa: BLE001 - it is raised where the answer is awaited
+                answer.set_exception(error)
+
+        threading.Thread(target=wait, daemon=True).start()
+        try:
+            return answer.result(ANSWER_S)
+        except TimeoutError:
+            raise DataError(
+                f"The Prometheus at {base} has not answered in full within {ANSWER_S:.0f} s: ask for fewer hosts with "
+                "--match, or for a shorter time."
+            ) from None
+
+    def ask(url: str) -> bytes:
         request = Request(url, headers={"Accept": "application/json"} | ({"Authorization": header} if header else {}))  # noqa: S310 - http or https
         try:
             with opened(request, TIMEOUT_S) as answer:
                 return _body(base, answer)
         except HTTPError as error:
-            raise _refused(base, error, header) from None
+            with error:
+                raise _refused(base, error, header) from None
         except (http.client.IncompleteRead, ConnectionError) as error:
             raise DataError(f"The Prometheus at {base} broke off in the middle ({error}): ask it again.") from None
         except (URLError, TimeoutError, http.client.HTTPException, ValueError) as error:
@@ -88,20 +110,21 @@ def _refused(base: str, error: HTTPError, header: str | None) -> DataError:
             f"variable {TOKEN}."
         )
     try:
-        said = str(json.loads(error.read(REFUSAL_BYTES_MAX))["error"])
+        said = str(strict_json.loads(error.read(REFUSAL_BYTES_MAX))["error"])
     except (ValueError, KeyError, TypeError, OSError, http.client.HTTPException):
         return DataError(
             f"{base} answers {error.code} {http.client.responses.get(error.code, '')} where a Prometheus has its HTTP "
             "API: name the address under which it serves /api/v1."
         )
-    if any(form in said for form in _forms(header)):  # before it is cut, perhaps within the password
-        said = "its reason repeats the password"
-    return DataError(f"The Prometheus at {base} refuses a query: {said[:SAID_MAX]}.")
+    return DataError(f"The Prometheus at {base} refuses a query: {words_of(said, header)}.")
 
 
-def _forms(header: str | None) -> set[str]:
-    """Return the token or password of a header for authorization, as it is sent, as it is typed, and as in an
-    address."""
+def words_of(said: str, header: str | None) -> str:
+    """Return what a server said as far as it is shown: cut, and nothing of it if it repeats the token or password of
+    the header, as that is sent, as it is typed, or as in an address."""
     way, _, sent = (header or "").partition(" ")
     typed = base64.b64decode(sent).decode().partition(":")[2] if way == "Basic" else sent
-    return {sent, typed, quote(typed, safe="")} - {""}
+    both = f"{said} {unquote(said)}"  # before it is cut, perhaps within the password
+    if any(form in both for form in {sent, typed} - {""}):
+        return "its words repeat the password"
+    return said[:SAID_MAX]
