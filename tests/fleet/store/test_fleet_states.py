@@ -9,6 +9,7 @@ import logging
 import random
 import tempfile
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -430,6 +431,30 @@ def test_a_state_waits_for_no_other_that_is_on_its_way(tmp_path):
     let.set()
     on_the_way[0].join(30)
     assert not on_the_way[0].is_alive()
+
+
+def test_last_states_of_several_jobs_are_brought_in_turn_and_one_that_is_not_is_named(tmp_path, monkeypatch, caplog):
+    """At once, none would arrive whole in the time that a stop allows."""
+    let, seen, turn = threading.Event(), [], threading.Lock()
+    monkeypatch.setattr(state_transfer, "LAST_S", 0.2)
+
+    def asks(name):
+        seen.append(f"{name} begins")
+        assert let.wait(30)
+        seen.append(f"{name} ends")
+        raise Unavailable(503, None, "not reachable")
+
+    for name in ("one", "two"):
+        assignment = a_grant(job_id=JOB, claim_id=name, name=name, attempt=1)
+        folder = saved(tmp_path / name, b"some")
+        StateTransfer(assignment, folder, "pi", partial(asks, name), turn).bring_last()
+        assert f"{name}: the saved state was not uploaded within 0 s; it stays here" in caplog.text
+    let.set()
+    for thread in threading.enumerate():
+        if thread.name.startswith("state "):
+            thread.join(30)
+    assert sorted(seen[:2]) == ["one begins", "one ends"]
+    assert len(seen) == 4
 
 
 def test_what_a_killed_worker_did_not_note_counts_when_nothing_is_left_to_train(tmp_path):

@@ -128,6 +128,7 @@ class TrainerWorker:
         self._looking = threading.Lock()
         self._wake_at: float | None = None
         self._exit: t.EndProcess | None = None
+        self._turn = threading.Lock()
         asker = Asker(
             self._disk.instance_id,
             self._disk.session_id,
@@ -283,6 +284,7 @@ class TrainerWorker:
                 resume,
                 self._options.host_id,
                 lambda: self._clients[0].about(assignment.database_id).state(assignment.job_id, assignment.claim_id),
+                self._turn,
             ),
             variables=lambda: self._part_of(assignment),
             scratch=self._scratch,

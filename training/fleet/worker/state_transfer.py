@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -39,12 +39,14 @@ _INCOMING = ".incoming"  # beside the files, and no file of a state: its name be
 @dataclass
 class StateTransfer:
     """Transfers the saved state of one attempt. Only :meth:`fetch` raises an error, Stopped. ``folder`` is the job's
-    folder on this host; ``calls`` makes requests as the holder of the claim."""
+    folder on this host; ``calls`` makes requests as the holder of the claim. ``turn`` is one lock for all jobs of a
+    worker: their last states are uploaded one after another, so that most of them arrive whole."""
 
     assignment: t.Assignment
     folder: Path
     host: str
     calls: Callable[[], StateCalls]
+    turn: threading.Lock = field(default_factory=threading.Lock)
     _begun: tuple[Json, ...] = ()
     _begins: int | None = None  # the epoch after which this trainer began
     _epoch: int | None = None
@@ -124,14 +126,25 @@ class StateTransfer:
     def begin_bringing(self) -> None:
         """Upload the present state on a thread of its own, unless an upload is running; return at once."""
         if not self._busy.locked():
-            self._on_a_thread()
+            self._on_a_thread(self.bring)
 
     def bring_last(self) -> None:
-        """Upload the last state of an ended trainer, but wait for that no longer than :data:`LAST_S` seconds."""
-        self._on_a_thread().join(LAST_S)
+        """Upload the last state of an ended trainer when it is its turn, but wait for that no longer than
+        :data:`LAST_S` seconds; log when that was not enough."""
 
-    def _on_a_thread(self) -> threading.Thread:
-        thread = threading.Thread(target=self.bring, name=f"state {self.assignment.name}", daemon=True)
+        def bring() -> None:
+            with self.turn:
+                self.bring()
+
+        thread = self._on_a_thread(bring)
+        thread.join(LAST_S)
+        if thread.is_alive():
+            log.warning(
+                "%s: the saved state was not uploaded within %.0f s; it stays here", self.assignment.name, LAST_S
+            )
+
+    def _on_a_thread(self, work: Callable[[], None]) -> threading.Thread:
+        thread = threading.Thread(target=work, name=f"state {self.assignment.name}", daemon=True)
         thread.start()
         return thread
 
