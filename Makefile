@@ -93,7 +93,7 @@ screenshots: setup ## pictures of the dashboard into docs/images/ (Chromium)
 	@$(PY) tools/screenshots.py
 
 record-sample: setup ## record the telemetry sample of examples/ anew (40 minutes; Linux, as root)
-	@$(PY) -m training.watch.recording.record_sample --out examples/telemetry-sample
+	@$(PY) examples/record_sample.py --out examples/telemetry-sample
 
 clean: ## remove what the demo and the tests made (not .venv)
 	@rm -rf demo .pytest_cache .mypy_cache .ruff_cache .hypothesis build

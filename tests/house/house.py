@@ -198,7 +198,7 @@ STARTERS = fleet("process.supervise process.posix process.windows process.launch
 STARTERS += " " + fleet("process.inhibitor capability.cuda capability.owner install.system receiver.notify.senders")
 STARTERS += " training.data.executors.on_processes training.data.executors.on_slurm"
 STARTERS += " training.data.ingest.recorders.recorded"
-STARTERS += " training.watch.recording.record training.watch.recording.record_sample"
+STARTERS += " training.watch.recording.record"
 STARTERS += " training.watch.recording.stage training.watch.recording.behaviours* training.watch.calls"
 
 

@@ -11,15 +11,15 @@ import telemetry_builders as made
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import record_sample
+from examples.record_sample import BOXES, REFERENCE_TAKES, takes
 from training.data.channels import View
 from training.data.episode import read
 from training.data.validate import judge
 from training.watch.recording import record as recording
-from training.watch.recording import record_sample
 from training.watch.recording.behaviours import BEHAVIOURS, Context, fill_scratch
 from training.watch.recording.loopback import open_far_end
 from training.watch.recording.record import RecordingOrder, record
-from training.watch.recording.record_sample import BOXES, REFERENCE_TAKES, takes
 from training.watch.recording.scenarios import SCENARIOS, Phase, draw_phases, phase_labels
 from training.watch.recording.stage import RecordError, Stage
 from training.watch.recording.workloads import Pacer, run

@@ -1,6 +1,6 @@
 """Record the sample that the demo trains on: several hosts, every scenario and some references on each host.
 
-    sudo .venv/bin/python -m training.watch.recording.record_sample --out examples/telemetry-sample
+    sudo .venv/bin/python examples/record_sample.py --out examples/telemetry-sample
 
 One Linux machine plays all hosts: each is a container with its own CPU quota, memory limit, disk bandwidth, network
 namespace and everyday background load. The recordings note this in ``meta.json`` (``notes``). Needs root, for control
@@ -221,10 +221,7 @@ def _all_boxes(args: argparse.Namespace) -> int:
     shared = {"--out": staging, "--seed": args.seed, "--duration-s": args.duration_s, "--hz": args.hz}
     flags = [str(word) for option in shared.items() for word in option]
     flags += ["--short"] if args.short else []
-    children = [
-        subprocess.Popen([sys.executable, "-m", "training.watch.recording.record_sample", "--box", box.name, *flags])
-        for box in BOXES
-    ]
+    children = [subprocess.Popen([sys.executable, __file__, "--box", box.name, *flags]) for box in BOXES]
     try:
         failed = _first_failure(children)
     except KeyboardInterrupt:
@@ -262,9 +259,7 @@ def _first_failure(children: list[subprocess.Popen[bytes]]) -> bool:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="training.watch.recording.record_sample", description=__doc__.split("\n")[0], allow_abbrev=False
-    )
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], allow_abbrev=False)
     add = parser.add_argument
     add("--out", type=Path, default=Path("examples/telemetry-sample"))
     add("--seed", type=int, default=490)
