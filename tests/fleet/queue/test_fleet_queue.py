@@ -762,6 +762,10 @@ def test_a_step_of_the_clock_moves_what_it_stamped_but_not_beyond_what_can_be(qu
     queue.hosts.shift_times(1e6)  # told twice
     most, further = queue.policy.backoff_max_s, queue.policy.retry_elsewhere_grace_s
     assert stamps() == [0, 0, 0, most, most + further]
+    for step_s, moved in ((60, [-60, -60, -60, most - 110]), (-100, [-10, -10, -10, most - 60])):
+        clock.step(step_s)
+        queue.hosts.shift_times(-50.0, since=clock.now())  # at a start: what is not ahead of the clock is right
+        assert stamps()[:4] == moved
 
 
 def test_the_newest_time_is_that_of_whatever_was_noted_last(queue, clock):

@@ -1,6 +1,7 @@
 """The rows of hosts: which hosts asked for work, with which capability, and when."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 
 from training.fleet.queue.attempts import as_json
@@ -61,8 +62,9 @@ class HostRows(QueuePart):
                 self._quarantines.release(host, "the receiver forgot this host")
         return gone
 
-    def shift_times(self, step_s: float) -> None:
-        """Move the times of leases, back-offs and hosts by ``step_s``, after the wall clock stepped by that much.
+    def shift_times(self, step_s: float, since: float = -math.inf) -> None:
+        """Move those times of leases, back-offs and hosts that lie after ``since`` by ``step_s``, after the wall clock
+        stepped by that much.
 
         Times written between the step and its discovery are correct already. So that these are not moved again, no
         heartbeat is moved beyond the present time. No end of a back-off is moved beyond that of the longest back-off
@@ -74,12 +76,13 @@ class HostRows(QueuePart):
             self._db.run(
                 "shift_jobs",
                 step=step_s,
+                since=since,
                 now=now,
                 claimable_max=claimable_max,
                 avoid_max=claimable_max + policy.retry_elsewhere_grace_s,
                 asked_max=now + policy.second_opinion_s,
             )
-            self._db.run("shift_hosts", step=step_s, now=now)
+            self._db.run("shift_hosts", step=step_s, since=since, now=now)
 
     def behind_s(self) -> float:
         """Return by how many seconds the clock is behind what was noted last, if a time that :meth:`shift_times` moves

@@ -162,12 +162,12 @@ class FleetState:
         """Shift the stored times back if the clock went back while the receiver was down.
 
         A small board without a clock chip starts with the time of its last shutdown. Every lease and hold would then
-        seem to end far in the future. Then forget the classes of jobs that no job has any more; no schedule names one
-        yet.
+        seem to end far in the future. A time that is not ahead of the clock is right, and stays. Then forget the
+        classes of jobs that no job has any more; no schedule names one yet.
         """
         behind_s = self.queue.hosts.behind_s()
         if behind_s > self.policy.clock_step_s:
-            self.queue.hosts.shift_times(-behind_s)
+            self.queue.hosts.shift_times(-behind_s, since=self.clock.now())
         self.queue.db.run("forget_classes")
 
     def job(self, job_id: str) -> Job:

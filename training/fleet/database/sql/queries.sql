@@ -378,14 +378,15 @@ SELECT count(*) AS n FROM jobs WHERE status = 'pending' AND held_at IS NOT NULL
 SELECT * FROM jobs
 WHERE status IN ('claimed', 'running') AND heartbeat_at < :before ORDER BY heartbeat_at
 
--- name: shift_jobs — the wall clock stepped: what it stamped moves along, but not beyond what it can be
-UPDATE jobs SET heartbeat_at = min(heartbeat_at + :step, :now), claimed_at = min(claimed_at + :step, :now),
-  claimable_at = min(claimable_at + :step, :claimable_max),
-  avoid_until = min(avoid_until + :step, CASE WHEN ended_by IS NULL THEN :avoid_max ELSE :asked_max END)
+-- name: shift_jobs — the wall clock stepped: times after :since move along, but not beyond what they can be
+UPDATE jobs SET heartbeat_at = min(heartbeat_at + :step * (heartbeat_at > :since), :now),
+  claimed_at = min(claimed_at + :step * (claimed_at > :since), :now),
+  claimable_at = min(claimable_at + :step * (claimable_at > :since), :claimable_max),
+  avoid_until = min(avoid_until + :step * (avoid_until > :since), CASE WHEN ended_by IS NULL THEN :avoid_max ELSE :asked_max END)
 WHERE status IN ('pending', 'claimed', 'running')
 
 -- name: shift_hosts — as above
-UPDATE hosts SET last_seen = min(last_seen + :step, :now)
+UPDATE hosts SET last_seen = min(last_seen + :step * (last_seen > :since), :now)
 
 -- name: newest_time — when anything was noted last; before that the clock cannot be
 SELECT max(at) AS at FROM (
