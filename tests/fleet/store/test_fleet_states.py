@@ -552,16 +552,21 @@ def test_what_a_claim_was_bringing_goes_with_it(tmp_path, end):
         assert not list((tmp_path / "states").glob("drafts/*"))
 
 
-def test_a_state_names_only_hosts_that_had_the_job(receiver, tmp_path):
+def test_a_state_names_only_hosts_that_had_the_job_and_epochs_that_can_be(receiver, tmp_path):
     handed_back(receiver, tmp_path / "a", b"weights")
     assignment, listing = granted(receiver, "second"), listed(weights=b"w")
     mine = calls_of(receiver, "second", assignment.claim_id)
     for each in ("announce", "bring"):
         CALLS[each](mine, listing)
     said = [(1, "victim"), (1, "first"), (2, "second"), (7, "first"), (0, "second")]
-    mine.keep(listing.dataset_id, stretches=[{"attempt": attempt, "host": host} for attempt, host in said])
-    kept = receiver.hub.states.of(JOB)
-    assert [(each.attempt, each.host) for each in kept.stretches] == [(1, "first"), (2, "second")]
+    for begins, ends, right in ((0, 9, True), (None, 9, True), (-5, 9, False), (90, 9, False), (0, 2**60, False)):
+        epochs = {"begins": begins, "ends": ends}
+        stretches = [{"attempt": attempt, "host": host, **epochs} for attempt, host in said]
+        mine.keep(listing.dataset_id, stretches=stretches)
+        kept = receiver.hub.states.of(JOB)
+        assert [(each.attempt, each.host) for each in kept.stretches] == [(1, "first"), (2, "second")]
+        told = (begins, ends) if right else (None, None)
+        assert [(each.begins, each.ends) for each in kept.stretches] == [told, told]
 
 
 def test_other_bytes_than_announced_are_refused(receiver):

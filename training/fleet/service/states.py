@@ -27,7 +27,8 @@ from training.fleet.wire.dataset_listing import (
     BadListing,
     batched,
 )
-from training.fleet.wire.states import STRETCHES_MAX, StateDraftReply, StateKeepRequest, StateView
+from training.fleet.wire.progress import EPOCH_MAX
+from training.fleet.wire.states import STRETCHES_MAX, StateDraftReply, StateKeepRequest, StateView, Stretch
 
 logger = logging.getLogger(__name__)
 
@@ -152,8 +153,14 @@ def kept_by(
     own = msgspec.structs.replace(said.stretches[-1], attempt=attempt.attempt, host=attempt.host)  # whatever it says
     there = {(each.attempt, each.host) for each in known if each.attempt < attempt.attempt}
     earlier = (each for each in said.stretches[:-1] if (each.attempt, each.host) in there)
-    stretches = (*earlier, own)[-STRETCHES_MAX:]
+    stretches = tuple(map(_countable, [*earlier, own][-STRETCHES_MAX:]))
     return KeptState(state_id, attempt.attempt, attempt.host, now, size, stretches)
+
+
+def _countable(said: Stretch) -> Stretch:
+    """Return the stretch, without its epochs if no training can have counted them so."""
+    points = [0, *(each for each in (said.begins, said.ends) if each is not None), EPOCH_MAX]
+    return said if points == sorted(points) else msgspec.structs.replace(said, begins=None, ends=None)
 
 
 def view(kept: KeptState) -> StateView:
