@@ -156,7 +156,9 @@ def mailing(refuse="nobody", login=235, **how):
         ), server  # fmt: skip
 
 
-@pytest.mark.parametrize(("refuse", "words"), [("nobody", None), ("bob", "refused bob@example.org"), ("@", "no such")])
+@pytest.mark.parametrize(
+    ("refuse", "words"), [("nobody", None), ("bob", "refused bob@example.org"), ("@", "it answered 550, no such box")]
+)
 def test_a_mail_has_its_key_and_says_who_was_refused(refuse, words):
     with mailing(refuse) as (channel, server):
         if words is None:

@@ -112,10 +112,12 @@ def _email(channel: NotifyChannel, message: Message) -> None:
 def _said(error: Exception, *, shown: bool) -> str:
     """Return a failure's words; of a server that was ``shown`` the password, only the kind and the number of the
     refusal."""
-    code, words = getattr(error, "smtp_code", ""), one_line(error, 150)
+    code, said, words = getattr(error, "smtp_code", ""), getattr(error, "smtp_error", None), one_line(error, 150)
     if isinstance(error, smtplib.SMTPRecipientsRefused):
         code, said = next(iter(error.recipients.values()))
-        words = f"every recipient was refused: {one_line(said.decode(errors='replace'), 120)}"
+    if said is not None:
+        text = said.decode(errors="replace") if isinstance(said, bytes) else said
+        words = f"it answered {code}, {one_line(text, 120)}"
     if shown and isinstance(error, (smtplib.SMTPException, ValueError)):
         return f"{f'{type(error).__name__} {code}'.strip()}; its words may hold the password and are not shown"
     return words
