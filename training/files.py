@@ -421,6 +421,12 @@ def plain_bytes(path: Path, most: int) -> bytes:
     return content
 
 
+def check_plain(path: Path) -> None:
+    """Raise OSError if something other than a file is at ``path``: a folder, a pipe, a device."""
+    if os.path.exists(path) and not os.path.isfile(path):  # noqa: PTH110, PTH113 - these raise no PermissionError
+        raise OSError(errno.EINVAL, "it is no plain file", str(path))
+
+
 def only_line_of(path: Path) -> str:
     """Return the one line of a file that holds a secret. Raises ValueError, whose sentence names the file and holds no
     secret."""

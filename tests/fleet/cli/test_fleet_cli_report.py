@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 from html import unescape
 
@@ -34,8 +35,13 @@ def run(receiver, *argv):
 
 
 def test_a_site_holds_the_pages_whole_without_receiver_and_script(receiver, tmp_path):
-    site = tmp_path / "site"
-    code, said, _ = run(receiver, "report", "--out", str(site), "--json")
+    site, before = tmp_path / "site", os.umask(0)
+    try:
+        code, said, _ = run(receiver, "report", "--out", str(site), "--json")
+    finally:
+        os.umask(before)
+    if os.name == "posix":
+        assert not [path for path in (site, *site.rglob("*")) if path.stat().st_mode & 0o022], "others may write"
     shape = json.loads(said)
     assert (code, shape["jobs"], shape["index"]) == (0, 15, (site / "index.html").as_uri())
     pages = {path.relative_to(site).as_posix(): path.read_text() for path in site.rglob("*.html")}

@@ -313,6 +313,16 @@ def test_a_receiver_that_is_refused_a_store_leaves_no_database(plan, capsys, sto
     assert not wrong.parent.exists()
 
 
+@pytest.mark.skipif(os.name != "posix", reason="makes a pipe")
+@pytest.mark.parametrize("make", ["mkfifo", "mkdir"])
+def test_a_receiver_whose_database_is_no_file_says_that(plan, capsys, make):
+    getattr(os, make)(plan.with_name("jobs.db"))
+    ArtifactStore(plan.parent / "models").mark("f" * 32)
+    code, said = refused(capsys, arguments(plan))
+    assert code == 1
+    assert f"cannot use the database {plan.with_name('jobs.db')}: it is no plain file; choose another place" in said
+
+
 def test_a_database_of_another_fleet_is_refused_as_it_is(plan, capsys):
     db = plan.with_name("jobs.db")
     with closing(SqliteDatabase(db)) as database:

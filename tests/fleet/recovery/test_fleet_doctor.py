@@ -240,6 +240,18 @@ def test_commands_say_their_remedies_with_the_flags_that_they_were_given(tmp_pat
     assert all(f"--db {tmp_path / 'my.db'}" in each for each in commands)
 
 
+@pytest.mark.skipif(os.name != "posix", reason="makes a pipe")
+@pytest.mark.parametrize("make", ["mkfifo", "mkdir"])
+@pytest.mark.parametrize("command", [["doctor"], ["backup", "b"], ["restore", "b", "--force"], ["rebuild", "--force"]])
+def test_a_database_that_is_no_file_is_one_sentence(tmp_path, make, command):
+    getattr(os, make)(tmp_path / "my.db")
+    code, out, err = cis490_jobs(*command, "--db", str(tmp_path / "my.db"), "--models-dir", str(tmp_path))
+    assert (code, out) == (1, "")
+    said = "it is no plain file; name another place, or see what holds it"
+    assert err.split() == f"cis490-jobs: {tmp_path / 'my.db'}: {said}".split()
+    assert [each.name for each in tmp_path.iterdir()] == ["my.db"]
+
+
 def test_the_remedy_of_a_quarantine_is_that_of_its_cause(state):
     insert = "INSERT INTO quarantines (host, since, cause, reason) VALUES ('pi', 1, '{}', 'no room')"
     change(state, insert.format("self_test"))

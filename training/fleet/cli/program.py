@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
+from training.files import keep_others_out
 from training.fleet.cli import (
     act,
     audit,
@@ -88,6 +89,7 @@ def main(argv: Sequence[str] | None = None, *, context: CommandContext | None = 
     context = context or CommandContext()
     replace_unprintable(context.out, context.err)
     context.callers.update(callers())
+    keep_others_out()
     try:
         return _run(sys.argv[1:] if argv is None else list(argv), context)
     except typer.TyperException as error:  # wrong usage

@@ -12,6 +12,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from training.clock import SystemClock
+from training.files import check_plain
 from training.fleet.cli.context import CannotError, CommandContext, meter
 from training.fleet.cli.registration import as_command
 from training.fleet.recovery.findings import DoctorReport, Finding, Gravity
@@ -47,7 +48,7 @@ def doctor(
         figures = policy_of(map(setting, policy or []))
     except ArgumentTypeError as error:
         raise CannotError(str(error), USAGE) from None
-    state = Deployment.of(state_dir, db, models_dir)
+    state = _state(state_dir, db, models_dir)
     with stages(context) as progress:
         report = examine(state, SystemClock(), deep=deep, policy=figures, progress=progress)
     report = report.worded(state.typed)
@@ -67,7 +68,7 @@ def backup(
     """Copy database and store while the receiver works; of the store, a repeated backup copies only new files."""
     from training.fleet.recovery.backup import Backup
 
-    state = Deployment.of(state_dir, db, models_dir)
+    state = _state(state_dir, db, models_dir)
     with stages(context) as progress, explained(state):
         made = Backup(folder, progress=progress).make(state, SystemClock(), keep=keep)
     held, jobs = made.contents, sum(made.contents.jobs.values())
@@ -102,7 +103,7 @@ def restore(
     """Restore the newest backup in FOLDER, or the one that --snapshot names; the receiver must be stopped."""
     from training.fleet.recovery.backup import Restore
 
-    state = Deployment.of(state_dir, db, models_dir)
+    state = _state(state_dir, db, models_dir)
     with stages(context) as progress, explained(state):
         done = Restore(folder, state, SystemClock(), progress=progress).run(snapshot=snapshot, force=force)
     report = _checked(state)
@@ -145,7 +146,7 @@ def rebuild(
     from training.fleet.recovery.rebuild import FORGOTTEN, planned
     from training.fleet.recovery.rebuild import rebuild as make_anew
 
-    state = Deployment.of(state_dir, db, models_dir, manifest)
+    state = _state(state_dir, db, models_dir, manifest)
     with stages(context) as progress, explained(state):
         jobs = planned(manifest, state)
         done = make_anew(state, jobs, SystemClock(), force=force, progress=progress)
@@ -169,6 +170,13 @@ def rebuild(
     lines.append(f"rebuilt: {counted(len(done.completed), 'jobs')} completed, {done.pending} to train")
     context.show(shape, lambda _: Group(printable_text(lines), render(report, deep=False)))
     return DONE if report.healthy else REFUSED
+
+
+def _state(folder: Path, db: Path | None, models: Path | None, manifest: Path = MANIFEST) -> Deployment:
+    """Return the paths that the options name. Raises OSError if the database is no file."""
+    state = Deployment.of(folder, db, models, manifest)
+    check_plain(state.db)  # a pipe would be waited for without end
+    return state
 
 
 def _checked(state: Deployment) -> DoctorReport:

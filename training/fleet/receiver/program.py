@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 
 from training import logs
 from training.clock import SystemClock
-from training.files import keep_others_out
+from training.files import check_plain, keep_others_out
 from training.fleet.capability.describe import ProcessDescriber
 from training.fleet.database.sqlite import SqliteDatabase, named_in
 from training.fleet.database.writer import Database, DatabaseError, DatabaseLost, Writer
@@ -160,6 +160,8 @@ def _is_new(db: Path) -> bool:
 
 def _check_mark(db: Path, store: ArtifactStore) -> None:
     """Raise StartError for a database and a store that do not belong together, before anything is written to either."""
+    with _explained(f"the database {db}", "--db"):
+        check_plain(db)
     new = _is_new(db)
     if new and next(store.artifacts(), None) is not None:  # it would train everything again and empty the index
         raise StartError(
