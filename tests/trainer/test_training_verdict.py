@@ -18,21 +18,33 @@ from trainer_builders import scored as scored_windows
 
 from training.data.rows import Rows
 from training.data.split import SplitError, make_split
+from training.trainer.evaluation.facts import LOUD
 from training.trainer.evaluation.metrics import Classes, Scored, evaluate, operating_point
 from training.trainer.evaluation.report import build_report
 from training.trainer.evaluation.scored import Pace, pace
 from training.trainer.evaluation.sides import order_notes, place_notes, sides_of
+from training.trainer.evaluation.verdict import AS_GOOD, CLEARLY_BELOW, LITTLE, SUBJECTS, TOO_GOOD, Reliance, verdict
 from training.trainer.evaluation.verdict import level as level_of
-from training.trainer.evaluation.verdict import table, verdict
 
 PAGE = ROOT / "docs" / "evaluation.md"
 ORDER = {"good": 0, "caution": 1, "poor": 2}
 
 
-def test_the_page_shows_the_rules_that_are_used():
-    text = PAGE.read_text(encoding="utf-8")
-    shown = text.partition("<!-- rules -->\n")[2].partition("<!-- end of rules -->")[0]
-    assert shown.strip() == table()
+def test_the_page_names_each_subject_that_lowers_the_level():
+    shown = PAGE.read_text(encoding="utf-8").partition("<!-- rules -->\n")[2].partition("<!-- end of rules -->")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in shown.strip().splitlines()[2:]]
+    lowers = {name: set(filled(row)) for row in rows for name in row[0].split(", ")}
+    assert lowers == {
+        about: levels
+        for about, own in SUBJECTS.items()
+        if (levels := {rule.level for rule in own.values()} - {Reliance.GOOD})
+    }
+    figures = [f"{100 * LITTLE:g} %", f"{LOUD:g} times", *(f"{one:g}" for one in (AS_GOOD, CLEARLY_BELOW, TOO_GOOD))]
+    assert [one for one in figures if one not in shown] == []
+
+
+def filled(row):
+    return [level for level, cell in zip((Reliance.CAUTION, Reliance.POOR), row[1:], strict=True) if cell]
 
 
 # -- of drawn figures --------------------------------------------------------------------------------------------------

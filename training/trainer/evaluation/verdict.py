@@ -2,7 +2,7 @@
 it.
 
 Each rule is a condition on figures and their intervals, a level and a sentence. For each subject the first rule that
-applies gives its sentence; the worst level counts. docs/evaluation.md shows the output of `table`.
+applies gives its sentence; the worst level counts. docs/evaluation.md sums up what lowers the level.
 """
 
 from collections.abc import Callable
@@ -319,13 +319,3 @@ def judged(report: Report) -> list[VerdictRule]:
             # Nothing of classes and alarms is worth saying after this.
             ended |= rule.about == RANKING and rule.level is Reliance.POOR
     return list(found.values())
-
-
-def table() -> str:
-    """Return the table of rules as Markdown."""
-    rows = ["| about | when (the first line of a subject that applies) | level | says |", "|---|---|---|---|"]
-    subject = ""
-    for rule in RULES:
-        about, subject = "" if rule.about == subject else rule.about, rule.about
-        rows.append(f"| {about} | {rule.when} | {rule.level.name.lower()} | {rule.says or '(nothing)'} |")
-    return "\n".join(rows)
