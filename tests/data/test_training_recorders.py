@@ -11,7 +11,6 @@ import csv
 import importlib
 import json
 import pkgutil
-import shutil
 import threading
 import time
 from contextlib import suppress
@@ -23,6 +22,7 @@ import msgspec
 import numpy as np
 import polars as pl
 import pytest
+from programs import installed
 from small_servers import serving
 
 from training.data import ingest
@@ -122,8 +122,7 @@ def test_incidents_label_what_a_recorder_measured(run, tmp_path):
 
 
 def test_a_file_of_sadc_is_read_by_sadf_as_its_json_is():
-    """The package sysstat has it; .ci/run installs it, and nothing here is skipped without."""
-    assert shutil.which("sadf"), "sadf is missing: apt-get install sysstat"
+    installed("sadf", "sysstat")
     assert read_sysstat([SA]).rows.equals(read_sysstat([SYSSTAT]).rows)
 
 

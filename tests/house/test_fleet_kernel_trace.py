@@ -6,7 +6,6 @@ The imitated file system of the other tests believes what the adapter says it do
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -14,9 +13,7 @@ from pathlib import Path
 
 import pytest
 from places import TESTS
-
-if not shutil.which("strace"):
-    pytest.skip("strace is not installed (Debian: apt-get install strace)", allow_module_level=True)
+from programs import installed
 
 PROGRAM = TESTS / "support" / "traced_writes.py"
 CALLS = "openat,write,pwrite64,fsync,fdatasync,ftruncate,mkdir,unlink,unlinkat,stat,newfstatat,/^rename"
@@ -54,11 +51,11 @@ class Call:
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory):
     """The calls of each section of the program."""
-    folder = tmp_path_factory.mktemp("traced")
+    strace, folder = installed("strace", "strace"), tmp_path_factory.mktemp("traced")
     (folder / "work").mkdir()
     log = folder / "trace.txt"
     subprocess.run(
-        ["strace", "-f", "-y", "-s", "0", "-e", f"trace={CALLS}", "-o", log, sys.executable, PROGRAM, folder / "work"],
+        [strace, "-f", "-y", "-s", "0", "-e", f"trace={CALLS}", "-o", log, sys.executable, PROGRAM, folder / "work"],
         check=True,
         capture_output=True,
         text=True,

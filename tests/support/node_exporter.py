@@ -5,7 +5,6 @@ The samples are made, in the metrics' real names and labels, and imported by `pr
 
 from __future__ import annotations
 
-import shutil
 import socket
 import subprocess
 import time
@@ -14,6 +13,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import polars as pl
+from programs import installed
 
 HOSTS = ("web1", "web2", "web3")
 BEGIN, END, EVERY_S = 1_795_161_600, 1_795_176_000, 15  # 2026-11-20, 8 to 12 o'clock
@@ -22,10 +22,7 @@ PATIENCE_S = 30.0
 
 
 def program(name):
-    """Debian's packages have them; .ci/run installs them, and nothing here is skipped without."""
-    found = shutil.which(name)
-    assert found is not None, f"{name} is missing: apt-get install prometheus prometheus-node-exporter"
-    return found
+    return installed(name, "prometheus prometheus-node-exporter")
 
 
 def incidents():

@@ -5,10 +5,10 @@ import re
 from copy import deepcopy
 from functools import cache
 from html.parser import HTMLParser
-from pathlib import Path
 
 import numpy as np
 import pytest
+from programs import installed
 from trainer_builders import BINARY
 
 from training.charts import Series, Whisker, line_chart, nice_range, whisker_chart
@@ -24,7 +24,6 @@ from training.trainer.evaluation.sides import sides_of
 from training.trainer.evaluation.thresholds import ChosenOnTestError
 
 ROWS = Rows.of(label=[0, 1], episode=["a", "b"], host=["h", "h"])
-CHROMIUM = Path("/usr/bin/chromium")
 
 
 def report(*, classes=BINARY, strength=2.0, proba=True, target=0.05, host="lab-c", **changes):
@@ -271,12 +270,10 @@ def test_the_page_of_a_fetched_report_is_made_again(tmp_path, capsys):
 
 def test_page_in_a_browser_fits_a_phone(tmp_path):
     sync_api = pytest.importorskip("playwright.sync_api")
-    if not CHROMIUM.exists():
-        pytest.skip("needs Chromium at /usr/bin/chromium")
     _, page = write_report(report(host="a-host-with-a-rather-long-name"), tmp_path, "one")
     flags = "--no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-sync"
     with sync_api.sync_playwright() as tools:
-        browser = tools.chromium.launch(executable_path=str(CHROMIUM), args=flags.split())
+        browser = tools.chromium.launch(executable_path=installed("chromium", "chromium"), args=flags.split())
         seen = browser.new_page(viewport={"width": 360, "height": 740})
         problems, requests = [], []
         seen.on("pageerror", lambda error: problems.append(str(error)))

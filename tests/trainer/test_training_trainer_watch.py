@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import shlex
-import shutil
 import subprocess
 import sys
 import threading
@@ -18,6 +17,7 @@ import numpy as np
 import pytest
 import telemetry_builders as made
 from places import ROOT
+from programs import installed
 from receiver_running import TOKEN
 from tls_world import secure
 from trainer_builders import arguments, run
@@ -805,7 +805,6 @@ def test_the_docs_are_walked_on_a_new_machine(world, tmp_path, capsys, monkeypat
 # -- the service -------------------------------------------------------------------------------------------------------
 
 UNIT = ROOT / "etc" / "cis490-watch.service"
-ANALYZE = shutil.which("systemd-analyze")
 
 
 def test_the_unit_starts_what_the_program_understands():
@@ -825,13 +824,13 @@ def test_the_unit_starts_what_the_program_understands():
     assert str(names.state) == "/var/lib/cis490-watch/state.json"
 
 
-@pytest.mark.skipif(ANALYZE is None, reason="systemd-analyze is not installed here")
 def test_systemd_has_nothing_to_say_against_the_unit(tmp_path):
     unit = tmp_path / UNIT.name
     unit.write_text(UNIT.read_text(encoding="utf-8").replace("/opt/cis490/.venv/bin/python", sys.executable))
-    verify = [str(ANALYZE), "verify", "--man=no", "--recursive-errors=no", str(unit)]
+    analyze = installed("systemd-analyze", "systemd")
+    verify = [analyze, "verify", "--man=no", "--recursive-errors=no", str(unit)]
     done = subprocess.run(verify, capture_output=True, text=True)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
-    security = [str(ANALYZE), "security", "--offline=true", "--no-pager", "--threshold=20", str(unit)]
+    security = [analyze, "security", "--offline=true", "--no-pager", "--threshold=20", str(unit)]
     done = subprocess.run(security, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-300:] + done.stderr

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import uuid
@@ -11,6 +10,7 @@ import uuid
 import pytest
 from builders import a_capability, a_job
 from process_fleet import until
+from programs import installed
 from receiver_running import Receiver
 
 # ── in a real terminal ──────────────────────────────────────────────────────────────────────
@@ -25,9 +25,7 @@ def receiver(tmp_path_factory):
 
 @pytest.fixture
 def tmux(tmp_path):
-    program = shutil.which("tmux")
-    if program is None:
-        pytest.skip("no tmux here")
+    program = installed("tmux", "tmux")
     name = f"cis490-{uuid.uuid4().hex[:8]}"
 
     def run(*words):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path, PurePosixPath
@@ -11,6 +10,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 from children.systemctl import command
 from places import ROOT
+from programs import installed
 
 from training.fleet.install import linux as install_linux
 from training.fleet.install.types import InstallRequest, MachineRole, System
@@ -18,8 +18,6 @@ from training.fleet.receiver import program
 from training.fleet.worker import options as worker_options
 
 ROLES = list(MachineRole)
-ANALYZE = shutil.which("systemd-analyze")
-needs_systemd = pytest.mark.skipif(ANALYZE is None, reason="systemd-analyze is not installed here")
 HIGHEST_EXPOSURE = {MachineRole.RECEIVER: 20, MachineRole.WORKER: 40}  # in tenths
 
 
@@ -42,23 +40,24 @@ def wanted(role, **more):
     return InstallRequest(**{"role": role, "system": System.LINUX, **here, **more})
 
 
-@needs_systemd
 @pytest.mark.parametrize("role", ROLES)
 def test_exposure_is_low(role):
     threshold = f"--threshold={HIGHEST_EXPOSURE[role]}"
     unit = str(ROOT / "etc" / install_linux.service(role))
+    analyze = installed("systemd-analyze", "systemd")
     done = subprocess.run(
-        [str(ANALYZE), "security", "--offline=true", "--no-pager", threshold, unit], capture_output=True, text=True
+        [analyze, "security", "--offline=true", "--no-pager", threshold, unit],
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stdout[-300:] + done.stderr
 
 
-@needs_systemd
 @pytest.mark.parametrize("role", ROLES)
 def test_systemd_has_nothing_to_say_against_it(role, tmp_path):
     unit = tmp_path / install_linux.service(role)
     unit.write_text(install_linux.rendered(text_of(role), wanted(role)))
-    argv = [str(ANALYZE), "verify", "--man=no", "--recursive-errors=no", str(unit)]
+    argv = [installed("systemd-analyze", "systemd"), "verify", "--man=no", "--recursive-errors=no", str(unit)]
     done = subprocess.run(argv, capture_output=True, text=True)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 

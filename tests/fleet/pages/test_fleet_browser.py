@@ -1,22 +1,21 @@
 """Every page in a real browser: light and dark, on a phone and on a desk, by keyboard alone.
 
-One browser and one fleet serve the whole file. Nothing here skips: a machine that runs these tests has Chromium.
+One browser and one fleet serve the whole file.
 """
 
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 from builders import a_capability, a_job
 from places import ROOT
 from playwright.sync_api import Page, sync_playwright
+from programs import installed
 from receiver_running import TOKEN, Receiver
 from shown_fleet import shown
 
 from training.fleet.wire.routes import PAGES as REGISTERED
 
-CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = "--no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-sync"
 AXE = (ROOT / "tests" / "vendor" / "axe.min.js").read_text(encoding="utf-8")
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
@@ -54,7 +53,7 @@ def fleet(tmp_path_factory):
 @pytest.fixture(scope="module")
 def browser():
     with sync_playwright() as tools:
-        found = tools.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS.split())
+        found = tools.chromium.launch(executable_path=installed("chromium", "chromium"), args=FLAGS.split())
         yield found
         found.close()
 

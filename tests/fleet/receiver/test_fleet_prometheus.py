@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from builders import a_capability, a_job
+from programs import installed
 from receiver_running import TOKEN, Wire, running
 from recovery_builders import deliver
 from tls_world import SecureReceiver
@@ -35,10 +36,7 @@ DAY_S = 86400.0
 
 
 def program(name):
-    """Debian's package `prometheus` has both; .ci/run installs it, and nothing here is skipped without."""
-    found = shutil.which(name)
-    assert found is not None, f"{name} is missing: apt-get install prometheus"
-    return found
+    return installed(name, "prometheus")
 
 
 def told(*command, text=None, folder=None):
