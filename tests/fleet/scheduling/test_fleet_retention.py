@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -157,6 +158,14 @@ def test_of_each_host_the_best_stays():
     ]
     assert gone(made, Rules(best=1)) == {"gbt_realistic/1", "gbt_realistic/3"}
     assert gone(made, Rules(best=3)) == {"gbt_realistic/3"}
+
+
+@pytest.mark.parametrize(("own", "lie", "went"), [(0.7, 0.9, {1, 3}), (None, 0.1, {3})])
+def test_another_hosts_figure_for_equal_bytes_deletes_nobodys_best_model(own, lie, went):
+    shared = model(1, own, host="a")
+    shared = replace(shared, deliveries=(*shared.deliveries, *model(9, lie, host="liar").deliveries))
+    made = [model(0, 0.8, host="a"), shared, model(2, 1.0, host="liar"), model(3, 0.1, host="a")]
+    assert gone(made, Rules(best=1)) == {f"gbt_realistic/{number}" for number in went}
 
 
 def test_the_reason_names_both_figures():

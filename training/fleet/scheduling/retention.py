@@ -79,7 +79,9 @@ class RetainedBundle:
 
     @property
     def figure(self) -> float | None:
-        return max((each.figure for each in self.current if each.figure is not None), default=None)
+        """The best figure of its jobs; None if one of them has none, because that one's host keeps it."""
+        figures = [each.figure for each in self.current if each.figure is not None]
+        return max(figures) if figures and len(figures) == len(self.current) else None
 
     @property
     def untouchable(self) -> bool:
@@ -149,7 +151,7 @@ def bundles_to_remove(bundles: Sequence[RetainedBundle], rules: Rules, now: floa
     """Return the removals of models beyond the best ones of their model and mode. Also return those of bundles that
     have completed no job for ``keep_superseded_days``.
 
-    The best model of each host stays, because hosts report their own figures. A model without a validation figure is
+    The best model of each host, by the figures that this host reported, stays. A model without a validation figure is
     not ranked: it does not count towards the number to keep, and only age removes its bundle. Of models with equal
     figures the first completed one ranks first, then the one with the lesser digest. A bundle that completes several
     jobs is one model.
@@ -169,17 +171,21 @@ def _beyond_the_best(bundles: Iterable[RetainedBundle], rules: Rules, now: float
     for (model, mode), found in sorted(groups.items()):
         ranked = sorted(found, key=lambda pair: (-pair[0], _completed_at(pair[1]), pair[1].subject))
         last = ranked[: rules.best][-1][0]
-        hosts = {share.host for _, each in ranked[: rules.best] for share in each.current}
+        best_of_hosts = _best_of_hosts([each for _, each in ranked])
         for figure, each in ranked[rules.best :]:
-            if own := {share.host for share in each.current} - hosts:
-                hosts |= own
-                continue
-            if each.untouchable or now - each.since < rules.keep_models_days * _DAY_S:
+            young = now - each.since < rules.keep_models_days * _DAY_S
+            if each.untouchable or young or each.subject in best_of_hosts:
                 continue
             of = "the best" if rules.best == 1 else f"the best {rules.best}"
             why = f"it is not among {of} of {model} {mode}: its validation figure is {figure:.6g}, the last kept one's "
             earlier = ", reached earlier" if figure == last else ""
             yield _bundle(each, f"{why}{last:.6g}{earlier}")
+
+
+def _best_of_hosts(ranked: Sequence[RetainedBundle]) -> set[str]:
+    """Return the subject of each host's best bundle, by its own figures; of equal ones the one that ranks first."""
+    said = [(share.figure or 0.0, share.host, each.subject) for each in reversed(ranked) for share in each.current]
+    return set({host: subject for _, host, subject in sorted(said, key=lambda one: one[0])}.values())
 
 
 def _completed_at(bundle: RetainedBundle) -> float:

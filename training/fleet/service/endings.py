@@ -311,6 +311,14 @@ class Uploads(Calls):
         attempt = self._queue.attempts.by_claim(claim_id)
         if attempt is not None and (attempt.job_id, attempt.host) != (job_id, host_id):
             raise Refusal(ProblemType.LEASE_SUPERSEDED, f"that claim was not host {host_id}'s on this job")
+        for each in self._queue.attempts.of_job(job_id):
+            said = (each.claim_id, (each.record or {}).get("by_hand"))
+            if each.end_reason is EndReason.COMPLETED and each.host == host_id and claim_id in said:
+                raise Refusal(
+                    ProblemType.LEASE_SUPERSEDED,
+                    f"that claim completed job {job.name} before, and an operator requeued it to be trained again; "
+                    "drop the work",
+                )
         return job
 
 
