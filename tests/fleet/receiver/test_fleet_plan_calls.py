@@ -11,7 +11,7 @@ from builders import a_job
 from receiver_running import Wire, in_background, running
 from test_fleet_manifest import TableDescriber
 
-from training.fleet.client.client import Refused
+from training.fleet.client.client import Refused, Unavailable
 from training.fleet.receiver.http import context as http_context
 from training.fleet.receiver.http import plans
 from training.fleet.service.audit import AuditLog
@@ -120,12 +120,17 @@ def test_a_reload_waits_for_no_preview_and_the_preview_is_made_again(tmp_path, m
         return found
 
     monkeypatch.setattr(Previews, "own", slow)
+    monkeypatch.setattr(http_context, "PREVIEWS_MAX", 1)
     with planning(tmp_path) as receiver, in_background(receiver.client(token=None).plan) as answers:
         assert begun.wait(30)
+        reader = receiver.client(token=receiver.client().call("add_token", name="ada", role="reader")["token"])
+        with pytest.raises(Unavailable, match="other plans are being judged"):
+            reader.plan()
         assert b"reload" in receiver.client().get_page("/act?what=reload"), "an operator waits for no reader"
+        receiver.client().plan()
         receiver.add(a_job("another"))
         let.set()
-    assert (made, answers[0]["reload"]["removed"]) == ([1, 1, 2], 2)
+    assert (made, answers[0]["reload"]["removed"]) == ([1, 1, 1, 2], 2)
 
 
 def test_a_preview_that_reloads_keep_spoiling_is_refused(tmp_path, monkeypatch):

@@ -22,7 +22,7 @@ from wire_builders import a_grant
 
 from training.clock import SystemClock
 from training.contract import spec_hash
-from training.fleet.client.client import Cancelled, Refused, file_sha256
+from training.fleet.client.client import Cancelled, Refused, Superseded, file_sha256
 from training.fleet.recovery.doctor import examine
 from training.fleet.recovery.rebuild import rebuild
 from training.fleet.service.state import Deployment
@@ -254,6 +254,27 @@ def test_a_claim_that_an_older_copy_does_not_know_stays_unconfirmed(receiver, bu
     assert (receiver.status("one"), by_hand(pi, bundle, "granted-later", ONE).attempt) == ("pending", 0)
     pi.call("accept", "pi")
     assert by_hand(pi, bundle, "granted-later", ONE).attempt == 2
+    refused_after_a_requeue(receiver, bundle, "granted-later")
+
+
+def refused_after_a_requeue(receiver, bundle, claim_id):
+    pi = receiver.client("pi")
+    pi.requeue("one")
+    with pytest.raises(Superseded, match="that claim completed job one before"):
+        by_hand(pi, bundle, claim_id, ONE)
+    assert receiver.status("one") == "pending"
+
+
+@pytest.mark.parametrize("aside", [False, True])
+def test_a_claim_completes_its_job_once_whatever_an_operator_says_since(receiver, bundle, aside):
+    pi = receiver.client("pi")
+    if aside:
+        grant = superseded(receiver)
+        by_hand(pi, bundle, grant.claim_id, ONE)
+    else:
+        grant = claim(pi)
+        pi.complete(grant.job_id, artifact_id=pi.upload_artifact(grant.job_id, bundle, claim_id=grant.claim_id))
+    refused_after_a_requeue(receiver, bundle, grant.claim_id)
 
 
 def test_workers_and_the_doctor_name_it(tmp_path):

@@ -209,10 +209,10 @@ class ReceiverContext:
         """Run ``look`` on the thread of previews, or an operator's on that of reloads; run it again if a reload wrote
         meanwhile. Raises Refusal if too many previews wait, reloads do not cease, or the receiver has no
         manifest."""
-        previews, principal = self.previews, request.state.principal
+        previews = self.previews
         if previews is None:
             raise Refusal(ProblemType.BAD_MANIFEST, "this receiver was started without a manifest")
-        threads = "preview" if principal is None or principal.operator is None else "plan"
+        threads = "plan" if self.authenticator.is_operator(request) else "preview"
         with self._turn(threads, "other plans are being judged"):
             for _ in range(PREVIEW_TRIES):
                 async with self._reloading:

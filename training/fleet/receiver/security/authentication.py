@@ -176,6 +176,15 @@ class Authenticator:
             return self._by_token(request, found)
         return found
 
+    def is_operator(self, request: Request) -> bool:
+        """Return True if an admitted caller is an operator, or shows an operator's token where reading needs none."""
+        principal: Principal | None = request.state.principal
+        given = (_token_in(request) or "").strip().encode("latin-1")
+        if given and (principal is None or principal.operator is None):
+            token = self._token(request, given)
+            return token is not None and token.role is Role.OPERATOR
+        return principal is not None and principal.operator is not None
+
     def _peer(self, request: Request) -> Peer:
         peer: Peer | None = getattr(request.state, "peer", None)
         if peer is not None and peer.channel is Entrance.PROXY:
