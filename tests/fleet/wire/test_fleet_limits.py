@@ -24,17 +24,12 @@ SAID = {
     "operations.md": [
         f"{constants.LOG_BYTES_MAX // MIB} MiB: of more the beginning and the end",
         f"| attempts with such lines | the newest {outbox.ATTEMPTS_KEPT}, {outbox.BYTES_KEPT // GIB} GiB |",
-        f"{outbox.UNWRITTEN_LINES:,} lines in memory",
-        f"{tail.QUEUE_BYTES // MIB} MiB: a burst is read in parts",
-        f"the newest {tail.QUEUE_BYTES // 2 // MIB} MiB, and a line says how many bytes are left out",
-        f"of more at one look ({_IN[attempt.LOOK_S]}) the newest",
-        f"| {tail.FILE_BYTES_MAX // MIB} MiB, and {tail.KEPT_BYTES // MIB} MiB each of its beginning",
-        f"and reports and logs of all: the newest {state_folder.KEPT_ATTEMPTS} |",
+        f"of failed attempts | none; the newest {state_folder.KEPT_ATTEMPTS} |",
         (
             f"At most {saved_states.KEPT_MAX}, {saved_states.BYTES_MAX / GIB:g} GiB beside the newest, "
             f"and {_IN[saved_states.AGE_MAX_S]} |"
         ),
-        f"in `set-aside/` of the state folder | {set_aside.KEPT_MAX}, and {set_aside.BYTES_MAX / GIB:g} GiB |",
+        f"in `set-aside/` | {set_aside.KEPT_MAX}, and {set_aside.BYTES_MAX / GIB:g} GiB |",
         f"Below {attempt.DISK_FLOOR_BYTES / MIB:g} MiB of free disk, or with fewer than {INODES_KEPT} free inodes, a",
         f"{constants.LOG_BYTES_MAX // MIB} MiB of text an attempt",
         f"of more the first and the last {constants.LOG_BYTES_MAX // 2 // MIB} MiB",
