@@ -337,6 +337,7 @@ FOREIGN = frozenset(
             "not_answered",
         ),
         *("proc_pid_mountinfo", "pressure_cpu", "pressure_io", "pressure_memory", "_per_h"),
+        *("command_user", "respawn_delay"),
     }
 )
 
