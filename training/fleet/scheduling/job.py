@@ -2,7 +2,8 @@
 
 Nothing here does I/O or reads a clock. A *job* is one model to be trained, an *attempt* is one grant of a job to one
 worker, a *host* is a machine. The table :data:`TRANSITIONS` is written here; the database repeats the statuses as CHECK
-constraints, and ``docs/job-lifecycle.md`` draws the table. A test checks that the three agree.
+constraints, and a test draws it as arrows and checks that the three agree. ``docs/job-lifecycle.md`` explains the
+statuses to operators.
 """
 
 from __future__ import annotations
