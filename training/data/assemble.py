@@ -198,7 +198,10 @@ def lengths(options: BuildOptions, sample_hz: float) -> tuple[int, int]:
     has fewer than 4 samples, or the step has none."""
     window, stride = round(options.window_s * sample_hz), round(options.stride_s * sample_hz)
     if window < 4 or stride < 1:
-        raise DataError(f"At {sample_hz:g} Hz, {options.window_s:g} s is too short for a window (or its stride).")
+        raise DataError(
+            f"At {sample_hz:g} Hz, {options.window_s:g} s and {options.stride_s:g} s are too short: a window needs 4 "
+            "samples and a stride one."
+        )
     return window, stride
 
 

@@ -94,7 +94,7 @@ def extract(path: Path, sample_hz: float | None = None) -> Extract:
     rate).
 
     For an episode with bad content, the facts have the reasons against it, and there are no samples. Raises DataError
-    for a file that cannot be read at all.
+    if the system does not let the file be read; damaged or incomplete content becomes a reason in the facts.
     """
     name = path.name.removesuffix(PACKED_SUFFIX)
     try:

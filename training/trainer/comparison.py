@@ -1,7 +1,8 @@
 """Compare models on windows that none of them saw: gaps paired by episode, and which model is first.
 
 The windows that rank the models also give their figures, so the first model's figure is too high. The report says by
-about how much, and calls a model tied with the first unless a paired test shows a difference. The program is `compare`.
+about how much, and calls a model tied with the first unless a paired test shows a difference. The program
+`training.trainer.compare` reads the arguments and calls this module.
 """
 
 from collections.abc import Callable, Sequence

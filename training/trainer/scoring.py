@@ -1,6 +1,6 @@
 """Apply a trained model to windows: a row for each, their incidents, and whether hosts have changed.
 
-The program is `score`.
+The program `training.trainer.score` reads the arguments and calls this module.
 """
 
 import argparse

@@ -66,7 +66,8 @@ def _times(count: int) -> str:
 
 
 def _once(rows: SampleRows, totals: Bools) -> SampleRows:
-    """Return the rows sorted, without copies, and with several rows of one time in a recording merged into one.
+    """Return the rows sorted; if they have times, remove exact copies, and merge a recording's rows of one time into
+    one.
 
     Raises DataError if a recording seems to be two. The given values are changed in place.
     """

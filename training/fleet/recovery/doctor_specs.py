@@ -17,8 +17,8 @@ Spec = JsonObject
 
 
 def look_at_specs(rows: Sequence[Fields]) -> Iterator[Finding]:
-    """Report jobs whose dict does not agree with their name, priority, model, mode or needs. Ids are compared only if
-    most of them agree."""
+    """Report jobs whose dict does not agree with their name, priority, model, mode or needs. Report a job whose id
+    differs from the id computed from its dict only if most jobs' ids agree with theirs."""
     specs = [_dict(row["spec"]) for row in rows]
     ids = [None if spec is None else job_identity(spec) for spec in specs]
     planned = sum(row["job_id"] == found for row, found in zip(rows, ids, strict=True))

@@ -71,7 +71,8 @@ def strange_root(path: Path) -> bool:
 
 
 def links(state: Deployment) -> Iterator[Finding]:
-    """Report the links among the receiver's files, except links in place of a whole folder that root or we made."""
+    """Report the receiver's links; on POSIX, skip those by which root or we replaced a database file or a whole
+    folder."""
     files = [Path(f"{state.db}{suffix}") for suffix in ("", "-wal", "-shm")]
     folders = [state.models, state.datasets, state.tls]
     yield from _named(path for path in [*files, *folders] if strange_root(path))

@@ -202,8 +202,8 @@ def silence(view: Json, now: object) -> str:
 
 
 def eta(view: Json, now: object) -> str:
-    """Format the trainer's estimate of the time left, or say that the host is silent. The text is empty if the job is
-    not running, is paused, or has no estimate."""
+    """Format the trainer's estimate of the time left, or say that the host is silent. Unless the host is silent, the
+    text is empty if the job is not running, is paused, or has no estimate."""
     if unheard := silence(view, now):
         return unheard
     return duration(left_s(view)) if view.get("status") == "running" and not view.get("paused") else ""

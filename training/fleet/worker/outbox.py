@@ -107,7 +107,8 @@ class Outbox:
             return first, fitting(tuple(chosen))
 
     def forget(self, claim_id: str) -> None:
-        """Delete an attempt's lines: the receiver has them all, or will never accept them."""
+        """Delete an attempt's lines: the receiver has them all or refuses them, or newer attempts' output takes their
+        place."""
         with self._lock:
             spool = self._spools.pop(claim_id, None)
             for number in spool.firsts if spool else ():

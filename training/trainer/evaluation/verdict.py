@@ -301,7 +301,8 @@ def verdict(report: Report) -> str:
 
 
 def level(report: Report) -> str:
-    """Return the worst level among the rules that apply: ``good``, ``caution`` or ``poor``."""
+    """Return the worst level (``good``, ``caution``, ``poor``) of the rules of :func:`judged`: for each subject, the
+    first that applies."""
     return max(rule.level for rule in judged(report)).name.lower()
 
 

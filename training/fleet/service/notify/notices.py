@@ -207,7 +207,8 @@ class Notices:
         return after
 
     def _lasting(self, kind: NoticeKind, found: Mapping[str, str]) -> None:
-        """Make a notice of each sentence in ``found`` (by subject) that is new, and end those that hold no longer."""
+        """Make a lasting notice for each subject in ``found`` that has none; end the notices of subjects no longer in
+        ``found``."""
         told = self._outbox.lasting(kind)
         for subject in [each for each in found if each not in told]:
             self._outbox.add(kind, subject, found[subject], lasting=True)
