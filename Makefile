@@ -16,19 +16,27 @@ help: ## list the verbs
 
 setup: $(VENV)/.ready ## make .venv with everything for development
 
-$(VENV)/.ready: pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-	  || { echo "Python 3.11 or newer is needed; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
-	@test -x $(PY) || $(PYTHON) -m venv $(VENV) \
-	  || { echo "python venv is missing; install it (Debian: apt-get install python3-venv) and repeat"; exit 2; }
-	@echo "Installing into $(VENV): the pinned versions of constraints.txt (a few minutes the first time)"
-	@$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+$(VENV)/.ready: pyproject.toml constraints.txt $(PY)
+	@echo "Installing into $(VENV): the pinned versions of constraints.txt, 2.2 GB (a few minutes the first time)"
+	@$(PY) -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $(VENV)/.trains $@
+
+# What a receiver, a worker and trainers need, and nothing that tests need.
+$(VENV)/.trains: pyproject.toml constraints.txt $(PY)
+	@echo "Installing into $(VENV): the pinned versions of constraints.txt, 1.5 GB (a few minutes the first time)"
+	@$(PY) -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[receiver,worker,trainer]'
 	@touch $@
 
-demo: setup ## train every model of the demo's manifest on recorded telemetry, with two workers
+$(PY):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or newer is needed; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
+	@$(PYTHON) -m venv $(VENV) \
+	  || { echo "python venv is missing; install it (Debian: apt-get install python3-venv) and repeat"; exit 2; }
+
+demo: $(VENV)/.trains ## train every model of the demo's manifest on recorded telemetry, with two workers
 	@$(PY) tools/demo.py
 
-demo-failure: setup ## the same with a job that fails on purpose: see its error reach `cis490-jobs status`
+demo-failure: $(VENV)/.trains ## the same with a job that fails on purpose: see its error reach `cis490-jobs status`
 	@$(PY) tools/demo.py --with-failure
 
 # Three at once, on two cores too: many tests wait for other processes.

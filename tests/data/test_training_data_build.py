@@ -307,7 +307,7 @@ def test_what_cannot_be_built_is_said_in_one_sentence(tmp_path, built):
     assert "It has no labels." in built.refused()
     made.write_episode(tmp_path / "in", labels=[(0.0, "idle")])
     assert "long enough" in built.refused("--window-s", "60")
-    assert "0.01 s are too short" in built.refused("--stride-s", "0.01")
+    assert "a stride of 0.01 s one; lengthen" in built.refused("--stride-s", "0.01")
     assert "cannot be read" in built.refused("--like", tmp_path / "none.json")
 
 

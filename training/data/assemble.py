@@ -199,8 +199,8 @@ def lengths(options: BuildOptions, sample_hz: float) -> tuple[int, int]:
     window, stride = round(options.window_s * sample_hz), round(options.stride_s * sample_hz)
     if window < 4 or stride < 1:
         raise DataError(
-            f"At {sample_hz:g} Hz, {options.window_s:g} s and {options.stride_s:g} s are too short: a window needs 4 "
-            "samples and a stride one."
+            f"At {sample_hz:g} Hz, a window of {options.window_s:g} s must hold 4 samples and a stride of "
+            f"{options.stride_s:g} s one; lengthen the one that is too short."
         )
     return window, stride
 
