@@ -278,13 +278,28 @@ def describe(program: str, models: Sequence[str]) -> dict[str, Any]:
 
 
 def markdown() -> str:
-    """Return all families' hyperparameters as the Markdown tables of docs/trainer-contract.md."""
-    lines = []
+    """Return all hyperparameters as the Markdown table of docs/trainer-contract.md, with each family's default."""
+    rows: dict[tuple[str, str, str], dict[str, list[str]]] = {}  # families by default, of each key, range and meaning
     for model, family in FAMILIES.items():
-        lines += [f"### `{model}`", "", "| key | value | default | meaning |", "|---|---|---|---|"]
-        lines += [f"| `{one.key}` | {one.allowed} | `{one.default}` | {one.help} |" for one in family.hyper]
-        lines.append("")
-    return "\n".join(lines)
+        for one in family.hyper:
+            row = rows.setdefault((one.key, _bounds(one), one.help), {})
+            row.setdefault(f"`{one.default}`", []).append(model)
+    lines = ["| key and values | meaning | default |", "|---|---|---|"]
+    for (key, bounds, meaning), defaults in sorted(rows.items(), key=lambda row: -sum(map(len, row[1].values()))):
+        said = [f"{'all' if len(of) == len(FAMILIES) else ', '.join(of)} {value}" for value, of in defaults.items()]
+        lines.append(f"| `{key}` {bounds} | {meaning} | {'; '.join(said)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _bounds(one: Hyper) -> str:
+    """Return what a hyperparameter may be, as briefly as a table needs it: ``1–4096``, ``>0, <1`` or the choices."""
+    if one.choices is not None:
+        return ", ".join(one.choices)
+    if None not in (one.min, one.max) and not (one.min_open or one.max_open):
+        return f"{one.min:g}–{one.max:g}"
+    low = "" if one.min is None else f"{'>' if one.min_open else '≥'}{one.min:g}"
+    high = "" if one.max is None else f"{'<' if one.max_open else '≤'}{one.max:g}"
+    return ", ".join(bound for bound in (low, high) if bound)
 
 
 if __name__ == "__main__":

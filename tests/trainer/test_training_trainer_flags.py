@@ -17,6 +17,7 @@ from places import ROOT
 
 from training import contract, families
 from training import hyper as flags
+from training.fleet.wire import reports
 from training.trainer import arguments
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
@@ -180,3 +181,22 @@ def test_the_trainer_of_ones_own_keeps_the_contract(tmp_path):
     assert json.loads(done.stdout.splitlines()[-1])["event"] == "epoch"
     made = json.loads((tmp_path / "artifacts" / "centroid_oracle.json").read_text())
     assert made["accuracy"] > 0.6
+
+
+def test_the_example_of_the_page_trains_and_leaves_a_report_that_is_ranked(tmp_path):
+    from trainer_builders import arguments as command_line
+    from trainer_builders import make_data
+
+    page = (ROOT / "docs" / "trainer-contract.md").read_text(encoding="utf-8")
+    script = tmp_path / "forest.py"
+    script.write_text(page.partition("```python\n")[2].partition("```")[0], encoding="utf-8")
+    data = make_data(tmp_path / "data")
+    argv = command_line("forest", data, tmp_path, "--trees", "20", "--schema", str(data / "feature_schema_v1.json"))
+    for folder in ("artifacts", "reports"):
+        (tmp_path / folder).mkdir(exist_ok=True)
+    subprocess.run([sys.executable, str(script), *argv], capture_output=True, check=True, text=True, cwd=ROOT)
+    (report,) = tmp_path.rglob("forest_oracle_train.json")
+    found = reports.read(report.read_bytes()).result
+    assert found.auroc.value > 0.6
+    assert found.test
+    assert list(tmp_path.rglob("forest_oracle.pkl"))
