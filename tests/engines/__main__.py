@@ -83,7 +83,7 @@ def table(record):
         if run is None:
             lines.append(f"| {engine} | – | not run yet | – | – | – |")
             continue
-        took = f"{run['seconds']} s on {run['cores']} cores at load {run['load']}"
+        took = f"{run['seconds']} s on {run['cores']} cores"
         failed = ", ".join(run["failed"]) or "0"
         lines.append(f"| {engine} | {run['version']} | {run['passed']} | {failed} | {took} | {run['commit']} |")
     return "\n".join(lines)
