@@ -766,7 +766,7 @@ class Replay:
 
 
 def test_the_docs_are_walked_on_a_new_machine(world, tmp_path, capsys, monkeypatch):
-    """Every command of the page, in its order, in less time, and on a clock that need not wait."""
+    """Every command of the page's first part, in order, in less time, on a clock that need not wait."""
     clock = made.TickingClock(BEGAN)
     machine = iter([Replay(1, 0.0), Replay(90, 1.0), Replay(90, 1.0)])
     monkeypatch.chdir(tmp_path)
@@ -776,11 +776,11 @@ def test_the_docs_are_walked_on_a_new_machine(world, tmp_path, capsys, monkeypat
     monkeypatch.setattr(program, "time", SimpleNamespace(sleep=clock.sleep))
     for module in (recording, program, host_watch):
         monkeypatch.setattr(module, "SystemClock", lambda: clock)
-    (tmp_path / "artifacts").symlink_to(world.checkpoint.parent)
+    (tmp_path / "models").symlink_to(world.checkpoint.parent)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "processed").symlink_to(world.like)
     page = (ROOT / "docs" / "watch.md").read_text(encoding="utf-8").partition("**Needed:**")[0]
-    commands = [shlex.split(text[2:], comments=True) for text in page.splitlines() if text.startswith("$ ")]
+    commands = [shlex.split(text[2:], comments=True) for text in page.splitlines() if text.startswith("$ python ")]
     said = {}
     for command in commands:
         name, flags = command[2], [*command[3:]]
