@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from queue import Queue
 from types import SimpleNamespace
@@ -1115,32 +1115,28 @@ def test_temporary_files_of_an_attempt_go_with_it_or_with_the_next_start(tmp_pat
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a folder of shared memory")
-def test_shared_memory_that_another_slots_trainer_may_have_made_stays_until_that_ends(tmp_path, monkeypatch):
-    monkeypatch.setattr(scratch, "SHARED_MEMORY", tmp_path)
-    space = scratch.ScratchSpace("cis-test-")
-    with ExitStack() as other:
-        with space.lent():
-            (tmp_path / "psm_alone").touch()
-            other.enter_context(space.lent())
-            (tmp_path / "psm_of_one").touch()
-        assert [each.name for each in tmp_path.iterdir()] == ["psm_of_one"]
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a folder of shared memory")
-def test_shared_memory_that_a_trainer_left_goes_and_no_other(tmp_path, monkeypatch):
+def test_shared_memory_that_a_trainer_used_and_left_goes_and_no_other(tmp_path, monkeypatch):
     monkeypatch.setattr(scratch, "SHARED_MEMORY", tmp_path)
     gone = 2**22 + 1  # above the highest process id
-    (tmp_path / "psm_before").touch()
-    with scratch.ScratchSpace("cis-test-").lent():
-        for name in ("psm_left", f"torch_{gone}_1_2", f"sem.loky-{gone}-x", "nccl-x", "of-a-person", "torch_1_1_2"):
-            (tmp_path / name).touch()
-        (tmp_path / f"joblib_memmapping_folder_{gone}_x").mkdir()
-        (tmp_path / "psm_mapped").write_bytes(b"1")
-        with (tmp_path / "psm_mapped").open("r+b") as file:
-            mapped = mmap.mmap(file.fileno(), 1)
-    assert {each.name for each in tmp_path.iterdir()} == {"psm_before", "psm_mapped", "of-a-person", "torch_1_1_2"}
-    mapped.close()
+    left = {"psm_left", f"torch_{gone}_1_2", f"sem.loky-{gone}-x", "nccl-x", f"joblib_memmapping_folder_{gone}_x/data"}
+    stays = {"psm_before", "psm_in_use", "of-a-person", "torch_1_1_2"}
+    (tmp_path / "psm_before").write_bytes(b"1")
+    with ExitStack() as here:
+
+        def use(name, until):
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_bytes(b"1")
+            with (tmp_path / name).open("r+b") as file:
+                until.enter_context(closing(mmap.mmap(file.fileno(), 1)))
+
+        used = set()
+        with scratch.ScratchSpace("cis-test-").lent(used):
+            with ExitStack() as trainer:
+                for name in left | stays:
+                    use(name, here if name == "psm_in_use" else trainer)
+                used |= scratch.shared_memory_of(os.getpid())
+            (tmp_path / "psm_handed_over_between_two_other_programs").touch()
+        assert {each.name for each in tmp_path.iterdir()} == stays | {"psm_handed_over_between_two_other_programs"}
 
 
 def test_an_action_that_fails_ends_no_worker(receiver, tmp_path, monkeypatch, caplog):

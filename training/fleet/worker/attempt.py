@@ -36,7 +36,7 @@ from training.fleet.scheduling.job import EndReason
 from training.fleet.worker import reports, saved_states
 from training.fleet.worker.datasets import NotGiven, Order
 from training.fleet.worker.outbox import Outbox
-from training.fleet.worker.scratch import ScratchSpace
+from training.fleet.worker.scratch import ScratchSpace, shared_memory_of
 from training.fleet.worker.start_check import NoRoomError
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.exit_code import LAST_WORDS, TIMING_BYTES_MAX, Failure, parse_timing
@@ -127,6 +127,7 @@ class TrainerAttempt:
     _process: LocalProcess | None = None
     _measuring: threading.Thread | None = None
     _used: Used = field(default_factory=Used)
+    _shared_memory: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._order = Order(self._fetching, wanted=partial(reads, self.assignment.spec))
@@ -218,7 +219,7 @@ class TrainerAttempt:
         threads = None if booked is None else booked.cores
         command = trainer_command(spec, inputs, out_dir=folders.out, reports_dir=folders.reports, threads=threads)
         note(folders.trained, at_start(spec, inputs, self.places.repo_root))
-        with self.scratch.lent() as temporary:
+        with self.scratch.lent(self._shared_memory) as temporary:
             environment = {
                 **trainer_environment(os.environ),
                 **temporary,
@@ -316,6 +317,8 @@ class TrainerAttempt:
         def measure() -> None:
             self._used = process.used()
             self._post_used()
+            if process.poll() is None:
+                self._shared_memory.update(shared_memory_of(process.pid))
 
         if self._measuring is not None and self._measuring.is_alive():
             self._post_used()

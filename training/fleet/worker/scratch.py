@@ -3,7 +3,7 @@ the shared memory that its trainer left.
 
 The folder is where large temporary files belong, and its path is short, because programs make sockets there.
 Linux has one folder of shared memory for all programs. There only names that a library gives are deleted, if they were
-made during the attempt, and no process has them in its memory.
+made during the attempt, the attempt's processes were seen to use them, and no process does any more.
 """
 
 import logging
@@ -11,12 +11,12 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import field
 from pathlib import Path
 
 from training.files import folder_of_large_files, remove_tree
+from training.fleet.process.usage import tree_of
 from training.frozen import frozen
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,6 @@ class ScratchSpace:
     """Makes the scratch folders of one worker; ``worker`` begins their names, so that its next session finds them."""
 
     worker: str
-    _found: list[set[str]] = field(default_factory=list)  # for each running attempt, what shared memory was there
 
     def clear(self) -> None:
         """Delete the folders of attempts that ended with a killed worker."""
@@ -41,11 +40,10 @@ class ScratchSpace:
                 remove_tree(folder)
 
     @contextmanager
-    def lent(self) -> Iterator[dict[str, str]]:
-        """Yield the environment variables that name a new folder; afterwards delete the folder, and shared memory that
-        was left since. Where no folder can be made, there are no variables."""
+    def lent(self, used: Collection[str]) -> Iterator[dict[str, str]]:
+        """Yield the environment variables that name a new folder; afterwards delete the folder, and shared memory
+        that was made since and is among the ``used``. Where no folder can be made, there are no variables."""
         before = _segments()
-        self._found.append(before)
         folder = None
         try:
             folder = Path(tempfile.mkdtemp(prefix=self.worker, dir=folder_of_large_files()))
@@ -56,11 +54,14 @@ class ScratchSpace:
         finally:
             if folder is not None:
                 remove_tree(folder)
-            self._found.remove(before)
-            # Memory that another running attempt may have made stays until that ends.
-            left = (_segments() - before).intersection(*self._found)
-            for name in left - _mapped(left):
+            left = (_segments() - before).intersection(used)
+            for name in left - _mapped(each.name for each in Path("/proc").glob("[0-9]*")) if left else ():
                 remove_tree(SHARED_MEMORY / name)
+
+
+def shared_memory_of(pid: int) -> set[str]:
+    """Return the names of the shared memory that a process and its descendants use."""
+    return _mapped(str(each.pid) for each in tree_of(pid)) if sys.platform == "linux" else set()
 
 
 def _is_ours(path: Path) -> bool:
@@ -81,11 +82,11 @@ def _segments() -> set[str]:
     return found
 
 
-def _mapped(names: set[str]) -> set[str]:
-    """Return those of the names that some process has in its memory."""
+def _mapped(pids: Iterable[str]) -> set[str]:
+    """Return the names of the shared memory that these processes have in their memory."""
     found = set[str]()
-    for maps in Path("/proc").glob("[0-9]*/maps") if names else ():
+    for pid in pids:
         with suppress(OSError):
-            text = maps.read_text(errors="replace")
-            found |= {name for name in names if f"{SHARED_MEMORY}/{name}" in text}
+            text = Path("/proc", pid, "maps").read_text(errors="replace")
+            found.update(re.findall(rf"{re.escape(str(SHARED_MEMORY))}/([^/\s]+)", text))
     return found
