@@ -201,6 +201,17 @@ def to_free(path: Path) -> str:
     return "remove files, because its inodes are used up" if lacks_inodes(path) else "free some space"
 
 
+def scarce(path: Path, free: int) -> str:
+    """Return what a disk lacks: inodes, or bytes, of which ``free`` are free."""
+    return "too few inodes are free" if lacks_inodes(path) else f"only {free // 1024**2} MiB are free"
+
+
+def cause_of(error: OSError, path: Path) -> str:
+    """Return why ``path`` cannot be written, in the system's words unless its disk lacks inodes."""
+    full = error.errno == errno.ENOSPC and lacks_inodes(path)
+    return "too few inodes are free" if full else error.strerror or str(error)
+
+
 def _existing(path: Path) -> Path:
     while not path.exists() and path != path.parent:
         path = path.parent

@@ -9,7 +9,18 @@ from unittest.mock import Mock
 
 import pytest
 
-from training.files import INODES_KEPT, LocalFs, free_bytes, keep_others_out, remove_tree, settle, to_free, write_whole
+from training.files import (
+    INODES_KEPT,
+    LocalFs,
+    cause_of,
+    free_bytes,
+    keep_others_out,
+    remove_tree,
+    scarce,
+    settle,
+    to_free,
+    write_whole,
+)
 
 
 @pytest.fixture
@@ -72,10 +83,13 @@ def test_a_file_system_without_inodes_has_no_room_and_says_why(tmp_path, monkeyp
     monkeypatch.setattr(os, "statvfs", lambda _: found, raising=False)
     place = tmp_path / "not" / "yet"
     assert free_bytes(place) > 0
-    assert "inodes" not in to_free(place)
+    full = OSError(errno.ENOSPC, "No space left on device")
+    assert "inodes" not in to_free(place) + scarce(place, 0) + cause_of(full, place)
     found.f_favail -= 1
     assert free_bytes(place) == 0
     assert "inodes" in to_free(place)
+    assert {scarce(place, 0), cause_of(full, place)} == {"too few inodes are free"}
+    assert cause_of(OSError(errno.EACCES, "Permission denied"), place) == "Permission denied"
     found.f_files = 0  # one that counts none
     assert free_bytes(place) > 0
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 from fakes import FakeClock
 from places import ROOT
 
@@ -86,3 +88,12 @@ def test_a_full_disk_is_a_complaint(tmp_path, monkeypatch):
     test, _, _ = a_self_test(tmp_path)
     monkeypatch.setattr(worker_health, "free_bytes", lambda _: 12 * 1024**2)
     assert test() == f"only 12 MiB are free at {tmp_path / 'artifacts'}; free some space"
+    monkeypatch.setattr("training.files.lacks_inodes", lambda _: True)
+    said = "remove files, because its inodes are used up"
+    assert test() == f"too few inodes are free at {tmp_path / 'artifacts'}; {said}"
+
+    def full(**_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(worker_health.tempfile, "TemporaryFile", full)
+    assert test() == f"its folder {tmp_path / 'state'} cannot be written (too few inodes are free)"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from training import strict_json
-from training.files import Fs, to_free
+from training.files import Fs, scarce, to_free
 from training.fleet.database.writer import Row
 from training.fleet.recovery.findings import Finding, Gravity
 from training.fleet.recovery.unlinked import strange_root
@@ -48,7 +48,7 @@ def room(free: int, where: Path) -> Iterator[Finding]:
         what = "no job is granted and no bundle taken in" if low else "below half of that no job is granted"
         yield Finding(
             "room",
-            f"{free // _MIB} MiB are free at {where}: {what}",
+            f"{scarce(where, free)} at {where}: {what}",
             f"{to_free(where)} there",
             Gravity.FAULT if low else Gravity.WARNING,
         )

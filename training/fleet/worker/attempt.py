@@ -19,7 +19,7 @@ from training.certain import certain
 from training.contract import CHECKPOINT_ENDING, THEN, TIMING_ENDING, Exit, file_name, outputs, reads
 from training.crashpoint import crashpoint
 from training.families import family_of, preloads
-from training.files import free_bytes, plain_bytes, remove_tree, to_free
+from training.files import free_bytes, plain_bytes, remove_tree, scarce, to_free
 from training.fleet.process.environment import planned, trainer_environment
 from training.fleet.process.launcher import in_words
 from training.fleet.process.parents import Preload
@@ -350,7 +350,7 @@ class TrainerAttempt:
         free = free_bytes(self.places.artifacts)
         if free >= DISK_FLOOR_BYTES:
             return None
-        words = f"the disk of this host is full: {free // MIB} MiB left at {self.places.artifacts}"
+        words = f"the disk of this host is full: {scarce(self.places.artifacts, free)} at {self.places.artifacts}"
         return Failure(EndReason.UPLOAD_FAILED, f"{words}; {to_free(self.places.artifacts)}")
 
     def _spawn_failed(self, error: Exception) -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from training import logs
 from training.checkout import ROOT
 from training.clock import Clock, SystemClock
-from training.files import keep_others_out
+from training.files import cause_of, keep_others_out
 from training.fleet.capability.owner import Observer as OwnerObserver
 from training.fleet.client.address import Address
 from training.fleet.client.client import ClientError, FleetClient, Unavailable, Unreachable
@@ -196,7 +196,7 @@ class TrainerWorker:
             self._disk.close()
             raise StateFolderError(str(error)) from None
         except OSError as error:
-            log.warning("%s cannot be used yet: %s", self._datasets.folder, error.strerror)
+            log.warning("%s cannot be used yet: %s", self._datasets.folder, cause_of(error, self._datasets.folder))
 
     def _reconnect(self) -> None:
         """Close the clients' idle connections, so that new ones use the renewed certificate."""
@@ -314,7 +314,7 @@ class TrainerWorker:
         try:
             save()
         except OSError as error:
-            log.warning("%s cannot be written (%s)%s", self._disk.folder, error.strerror, cost)
+            log.warning("%s cannot be written (%s)%s", self._disk.folder, cause_of(error, self._disk.folder), cost)
 
     def _keep(self, action: t.KeepAside) -> None:
         """Move a refused bundle to the folder ``set-aside``. If the move fails, only the trainer's unpacked files
@@ -361,7 +361,7 @@ def _new_identity(options: Options) -> int:
     try:
         made = disk.begin_anew()
     except OSError as error:
-        raise StateFolderError(f"{disk.folder} cannot be written ({error.strerror})") from None
+        raise StateFolderError(f"{disk.folder} cannot be written ({cause_of(error, disk.folder)})") from None
     finally:
         disk.close()
     print(f"{disk.folder} is installation {made[:8]} now; give it a --host-id of its own as well")

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from training.checkout import ROOT, stamp, stamps
 from training.clock import Clock
-from training.files import free_bytes, to_free
+from training.files import cause_of, free_bytes, scarce, to_free
 from training.fleet.capability.describe import PROGRAMS, DescribeError, Describer, ProcessDescriber, describe_command
 from training.fleet.process.usage import driver_complaint
-from training.fleet.worker.attempt import DISK_WANTED_BYTES, MIB, WorkerFolders
+from training.fleet.worker.attempt import DISK_WANTED_BYTES, WorkerFolders
 
 AGAIN_S = 60.0  # after trainers did not start
 
@@ -42,14 +42,14 @@ class SelfTest:
                 with tempfile.TemporaryFile(dir=folder) as file:
                     file.write(b"?")
             except OSError as error:
-                return f"its folder {folder} cannot be written ({error.strerror})"
+                return f"its folder {folder} cannot be written ({cause_of(error, folder)})"
         return None
 
     def _room(self) -> str | None:
         free = free_bytes(self.places.artifacts)
         if free >= DISK_WANTED_BYTES:
             return None
-        return f"only {free // MIB} MiB are free at {self.places.artifacts}; {to_free(self.places.artifacts)}"
+        return f"{scarce(self.places.artifacts, free)} at {self.places.artifacts}; {to_free(self.places.artifacts)}"
 
     def _driver(self) -> str | None:
         complaint = self.driver()

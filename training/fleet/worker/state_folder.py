@@ -13,7 +13,7 @@ import msgspec
 
 from training import strict_json
 from training.crashpoint import crashpoint
-from training.files import LocalFs, remove_tree, write_whole
+from training.files import LocalFs, cause_of, remove_tree, write_whole
 from training.fleet.worker.state.events import Assignment, Saved
 from training.locking import LockedError, exclusive
 
@@ -82,7 +82,8 @@ class StateFolder:
             self.session_id = f"{self._next_session():010d}-{secrets.token_hex(4)}"
         except OSError as error:
             raise StateFolderError(
-                f"the state directory {folder} cannot be used ({error.strerror}); name another with --state-dir"
+                f"the state directory {folder} cannot be used ({cause_of(error, folder)}); "
+                "name another with --state-dir"
             ) from None
 
     def load(self, slot: int = 0) -> Saved:
