@@ -15,7 +15,7 @@ from training.data.errors import DataError
 from training.web import opened
 
 TIMEOUT_S = 60.0  # of each read …
-ANSWER_S = 600.0  # … and of the whole answer: a server may send single bytes for ever
+ANSWER_S = 180.0  # … and of the whole answer: a server may send single bytes for ever
 TOKEN = "PROMETHEUS_TOKEN"  # noqa: S105 - the name of an environment variable
 SAID_MAX = 200  # characters of a server's reason
 REFUSAL_BYTES_MAX = 64 * 1024
