@@ -132,6 +132,7 @@ class GrantsFit(Checker):
         if facts.status != "pending":  # given back by this very call
             facts = seen.after.jobs[event.job_id]
         self.demand(facts.claimable_at <= now + 1e-6, "granted before its back-off was over")
+        self.demand(facts.avoided(now) != "*", "granted before its pause was over")
         if spec.get("prefer_cuda") and not has_cuda(spec, request.capability):
             held_s = now - facts.claimable_at
             grace = self.policy.prefer_cuda_grace_s
@@ -186,7 +187,7 @@ class GrantsFit(Checker):
         spec = other.wants()
         declared = self.declared(request.host_id)
         graces = self.policy.prefer_cuda_grace_s + self.policy.host_priority_grace_s
-        free = other.claimable_at + graces <= now and other.avoided(now) != request.host_id
+        free = other.claimable_at + graces <= now and other.avoided(now) not in (request.host_id, "*")
         fits = misfit(spec, request.host_id, request.capability, declared) is None
         if self.scenario.scheduling is Scheduling.SOONEST:  # by a schedule that may not know of this job yet
             known = self.witness.receiver.queue.ahead.is_up_to_date

@@ -526,7 +526,7 @@ specs = st.fixed_dictionaries(
     }
 )
 delays = st.sampled_from([-1000.0, -300.0, -30.0, -10.0, -5.0, 0.0, 5.0, 100.0])
-avoiding = st.none() | st.tuples(st.sampled_from(HOSTS), st.sampled_from([-1.0, 0.0, 1.0, 50.0]))
+avoiding = st.none() | st.tuples(st.sampled_from([*HOSTS, "*"]), st.sampled_from([-1.0, 0.0, 1.0, 50.0]))
 learned = st.sampled_from([0.0, 0.0, 8.0, 16.0])  # GiB that did not do
 waiting_jobs = st.lists(st.tuples(specs, delays, avoiding, learned), max_size=12)
 hosts = st.builds(

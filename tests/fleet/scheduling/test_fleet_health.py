@@ -719,13 +719,13 @@ def test_a_run_interrupted_within_moments_waits_a_moment_that_doubles(single):
     pauses = []
     for _ in range(8):
         single.die(reason="interrupted", record={"train_s": 1.0})
-        pauses.append(single.job("one").claimable_at - single.clock.now())
+        pauses.append(single.job("one").avoid_until - single.clock.now())
         single.clock.advance(60)
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
     single.die(after_s=5.0, reason="interrupted", record={"train_s": 5.0})
-    assert single.job("one").claimable_at <= single.clock.now(), "it ran; the next begins anew"
+    assert single.job("one").avoid_until is None, "it ran; the next begins anew"
     single.die(reason="interrupted", record={"train_s": 1.0})
-    assert single.job("one").claimable_at == single.clock.now() + 1
+    assert single.job("one").avoid_until == single.clock.now() + 1
 
 
 def test_a_worker_that_stops_hands_back_for_nothing(single):

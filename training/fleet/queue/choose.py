@@ -211,7 +211,9 @@ class _Asking(QueuePart):
         for gate, until, unheard in self._gates.get(each.class_id, ()):
             avoids = rules.must_avoid(each.needs, gate, self._host, self._fleet)
             if avoids or (unheard and gate == self._host.name):
-                self._waits.append((max(RETRY_S, until - self._now), "it failed here, another host goes first"))
+                others = "it failed here, another host goes first"
+                why = "it was interrupted a moment ago" if gate == rules.EVERY_HOST else others
+                self._waits.append((max(RETRY_S, until - self._now), why))
             if avoids:
                 continue
             head = self._head(each.class_id, gate, held)

@@ -228,10 +228,13 @@ def hold(needs: Needs, host: Host, fleet: Fleet, policy: Policy) -> Hold:
 
 def must_avoid(needs: Needs, avoid_host: str, host: Host, fleet: Fleet) -> bool:
     """Return True if ``host`` must leave a job that failed on ``avoid_host`` to another host: it is that host, and the
-    job fits another alive one."""
+    job fits another alive one. All hosts must leave a job that avoids ``EVERY_HOST``."""
     if avoid_host != host.name:
-        return False
+        return avoid_host == EVERY_HOST
     return any(peer.name != host.name and fits(needs, peer) is None for peer in fleet.alive)
+
+
+EVERY_HOST = "*"  # no host's name: a job that was interrupted soon avoids all hosts for a moment
 
 
 def rank(priority: int, claimable_at: float, seq: int) -> tuple[int, float, int]:
@@ -293,6 +296,8 @@ def settle(
         return Settlement("exhaust", JobStatus.FAILED, failures, losses, now, word.ended_by, word.failed_by)
     # It keeps its place, so that the others soon say what they think of it.
     at = min(job.claimable_at, after.claimable_at) if word.host == ended.host else after.claimable_at
+    if after.avoid_host == EVERY_HOST:  # the pause stays, though another host is to be avoided
+        at = max(at, after.avoid_until or at)
     until = now + policy.second_opinion_s
     after = replace(after, claimable_at=at, avoid_host=word.host, avoid_until=until)
     return replace(after, ended_by=word.ended_by, failed_by=word.failed_by)
@@ -324,8 +329,9 @@ def _tried_again(job: Job, ended: Attempt, now: float, policy: Policy) -> Settle
     losses = job.host_losses + (fault is Fault.INFRASTRUCTURE)
     if reason is EndReason.INTERRUPTED and ended.lived_s is not None and ended.lived_s < policy.short_run_s:
         runs = job.short_runs + 1
-        at = now + _doubled(policy.short_pause_s, runs, policy.short_pause_max_s)
-        return Settlement("hand_back", JobStatus.PENDING, failures, losses, at, short_runs=runs)
+        until = now + _doubled(policy.short_pause_s, runs, policy.short_pause_max_s)
+        counts = ("hand_back", JobStatus.PENDING, failures, losses, job.claimable_at)
+        return Settlement(*counts, avoid_host=EVERY_HOST, avoid_until=until, short_runs=runs)
     if reason is EndReason.HOST_LOST or fault is Fault.NOBODY:
         transition = "sweep" if reason is EndReason.HOST_LOST else "hand_back"
         at = job.claimable_at if fault is Fault.NOBODY or ended.resumable else now

@@ -194,7 +194,9 @@ def _held_back(job: Job, host: Host, fleet: rules.Fleet, policy: rules.Policy, n
     if job.avoid_until is not None and (unheard or rules.must_avoid(needs, job.avoid_host or "", host, fleet)):
         away = max(0.0, job.avoid_until - now)
         if unheard or away > max(left, 0):
-            return away, f"the job failed here, another host goes first for {away:.0f} s more"
+            others = "failed here, another host goes first for"
+            why = "was interrupted a moment ago," if job.avoid_host == rules.EVERY_HOST else others
+            return away, f"the job {why} {away:.0f} s more"
     if left > 0:
         return left, f"{held.reason or 'the job failed a moment ago'}, {left:.0f} s more"
     return None

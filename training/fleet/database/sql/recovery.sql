@@ -195,10 +195,10 @@ JOIN events AS e ON e.seq = (SELECT max(seq) FROM events WHERE job_id = j.job_id
   AND COALESCE(from_status, '') <> to_status)
 WHERE j.status = 'cancelled' AND e.detail IS NOT NULL AND COALESCE(j.ended_by, '') <> e.detail
 
--- name: doctor_avoids — the host that a job avoids for a while is one that had it
+-- name: doctor_avoids — the host that a job avoids for a while is one that had it; '*' is all of them
 SELECT job_id, name, in_manifest, avoid_host FROM jobs AS j WHERE (avoid_host = '' AND avoid_until IS NOT NULL)
   OR (avoid_host <> '' AND (avoid_until IS NULL
-    OR NOT EXISTS (SELECT 1 FROM attempts AS a WHERE a.job_id = j.job_id AND a.host = j.avoid_host)))
+    OR avoid_host <> '*' AND NOT EXISTS (SELECT 1 FROM attempts AS a WHERE a.job_id = j.job_id AND a.host = j.avoid_host)))
 
 -- name: doctor_readoptions — an attempt was taken up again as often as events say
 SELECT * FROM (

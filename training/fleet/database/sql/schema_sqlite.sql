@@ -46,7 +46,7 @@ CREATE TABLE jobs (
   ended_by         TEXT,                     -- of a pending job: ends it at avoid_until unless another host takes it
   failed_by        TEXT CHECK (failed_by IN
                      ('refusal', 'memory', 'failures', 'losses', 'grants', 'crashes')), -- the kind of what ended_by says
-  avoid_host       TEXT NOT NULL DEFAULT '', -- a host that lets others go first until avoid_until
+  avoid_host       TEXT NOT NULL DEFAULT '', -- a host that lets others go first until avoid_until; '*': all wait
   avoid_until      REAL,
   short_runs       INTEGER NOT NULL DEFAULT 0 CHECK (short_runs >= 0), -- interrupted within moments, in a row
   ram_above_gib    REAL NOT NULL DEFAULT 0,  -- it ran out of memory where there was so much in all …
