@@ -174,6 +174,15 @@ def test_a_job_whose_host_is_lost_keeps_its_place_if_it_goes_on_from_a_saved_sta
     assert (after.transition, after.claimable_at) == ("sweep", at)
 
 
+@pytest.mark.parametrize(("refused", "at", "avoided"), [(False, NOW - 900.0, "*"), (True, NOW + 1.0, "desk")])
+def test_a_job_that_was_interrupted_soon_pauses_in_its_place(refused, at, avoided):
+    refusal = an_attempt(host="desk", end_reason=EndReason.TRAINER_FAILED, exit_code=65)
+    ended = an_attempt(end_reason=EndReason.INTERRUPTED, lived_s=1.0)
+    said = {"before": [refusal] if refused else [], "others": lambda host: host == "desk"}
+    after = settle(a_row(claimable_at=NOW - 900.0), ended, now=NOW, policy=POLICY, **said)
+    assert (after.claimable_at, after.avoid_host, after.short_runs) == (at, avoided, 1)
+
+
 def test_a_failure_backs_off_and_prefers_another_host():
     after = settled(EndReason.TRAINER_FAILED, exit_code=1)
     assert (after.transition, after.status) == ("retry", JobStatus.PENDING)
