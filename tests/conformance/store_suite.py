@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable
 
 import pytest
+from stored import provenance_of
 
 from training.fleet.store.artifacts import Artifact, ArtifactStore
 from training.fleet.store.errors import (
@@ -251,9 +252,9 @@ def check_every_attempt_has_its_provenance(store: ArtifactStore) -> None:
     store.write_provenance(artifact, job_id="j1", attempt=2, record={"host": "pi"})
     store.write_provenance(artifact, job_id="j2", attempt=1, record={"host": "pc"})
     store.write_provenance(artifact, job_id="j2", attempt=1, record={"host": "pc, told twice"})
-    records = {(r["job_id"], r["attempt"]): r["host"] for r in store.provenance(artifact)}
+    records = {(r["job_id"], r["attempt"]): r["host"] for r in provenance_of(store, artifact)}
     assert records == {("j1", 2): "pi", ("j2", 1): "pc, told twice"}
-    assert all(r["artifact_id"] == SHA for r in store.provenance(artifact))
+    assert all(r["artifact_id"] == SHA for r in provenance_of(store, artifact))
 
 
 def check_index_repair_settles(store: ArtifactStore) -> None:

@@ -7,6 +7,8 @@ import json
 from collections import Counter
 from typing import Any, NamedTuple
 
+from stored import provenance_of
+
 from simulation.grant_checkers import LifeSigns, known_capabilities, misfit
 from simulation.host import report_of
 from simulation.steps import Call
@@ -219,7 +221,7 @@ class CompletedForGood(Checker):
             found = store.verify(artifact, model=model, mode=mode)
             body = b"".join(self.witness.receiver.disk.read(store.root / found.path))
             self.demand(body.startswith(job_id.encode()), f"{job_id[:8]} has another job's artifact")
-            numbers = {record["attempt"] for record in store.provenance(found)}
+            numbers = {record["attempt"] for record in provenance_of(store, found)}
             self.demand(attempt in numbers, f"artifact of {job_id[:8]} #{attempt} lacks provenance")
             self._report(job_id, attempt, found)
         for job_id, facts in self.witness.now.jobs.items():
@@ -232,7 +234,7 @@ class CompletedForGood(Checker):
         rows = self.witness.rows("SELECT report FROM results WHERE job_id = ? AND attempt = ?", job_id, attempt)
         named = {
             record.get("report")
-            for record in self.witness.receiver.store.provenance(artifact)
+            for record in provenance_of(self.witness.receiver.store, artifact)
             if (record["job_id"], record["attempt"]) == (job_id, attempt)
         }
         wanted = hashlib.sha256(report_of(job_id).encode()).hexdigest() if self.scenario.reporting else None

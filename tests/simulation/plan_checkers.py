@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from stored import provenance_of
+
 from simulation.witness import Checker, Observation
 from training.fleet.wire.attempts import ClaimReply
 
@@ -96,7 +98,7 @@ class RecordIsTheGrant(Checker):
         for job_id, attempt, claim_id, artifact, model, mode in accepted:
             if self.witness.removed(artifact, model, mode):
                 continue
-            for record in store.provenance(store.verify(artifact, model=model, mode=mode)):
+            for record in provenance_of(store, store.verify(artifact, model=model, mode=mode)):
                 if (record["job_id"], record["attempt"]) == (job_id, attempt):
                     wanted = self._granted[_trained_under(claim_id)]
                     self.demand(record["spec"] == wanted, f"{job_id[:8]} #{attempt} is sealed otherwise")

@@ -18,6 +18,7 @@ from conformance.store_suite import BODY, CHECKS, CLAIM, SHA, part_with, row, sh
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from stored import provenance_of
 
 from training.files import BLOCK_BYTES, HELD_S, LocalFs, replace_all
 from training.fleet.store.artifacts import Artifact, ArtifactStore, report_path
@@ -237,7 +238,7 @@ def test_a_bundle_that_is_gone_and_provenance_that_is_damaged(tmp_path, store):
     sound = store.write_provenance(artifact, job_id="1" * 64, attempt=1, record={})
     sound.with_name(f"{'2' * 64}-1.json").write_bytes(b"junk")
     sound.with_name(f"{'3' * 64}-1.json").mkdir()
-    assert [each["job_id"] for each in store.provenance(artifact)] == ["1" * 64]
+    assert [each["job_id"] for each in provenance_of(store, artifact)] == ["1" * 64]
     store.open(artifact).close()
     (tmp_path / artifact.path).unlink()
     with pytest.raises(NotStored, match="cannot be read"):
@@ -335,7 +336,7 @@ class Life:
         attempts = set()
         for digest, model in self.acknowledged:
             artifact = store.verify(digest, model=model, mode="oracle")
-            attempts |= {(model, record["attempt"]) for record in store.provenance(artifact)}
+            attempts |= {(model, record["attempt"]) for record in provenance_of(store, artifact)}
         for each in self.rows:
             assert (each.model, each.attempt) in attempts
         store.index.repair(self.rows)

@@ -40,7 +40,7 @@ from training.fleet.store.provenance import BrokenSeal, sealed, unsealed
 from training.fleet.store.reserve import DiskRoom
 from training.fleet.store.store_id import MARK, read_mark, write_mark
 from training.frozen import frozen
-from training.strict_json import Json, JsonObject
+from training.strict_json import Json
 
 BUNDLE = "bundle.tar.zst"
 INDEX = "index.jsonl"
@@ -297,15 +297,6 @@ class ArtifactStore:
         with self._publishing, disk_errors("writing a provenance file"):
             self._write(target, name, sealed(body))
         return target
-
-    def provenance(self, artifact: Artifact) -> Iterator[JsonObject]:
-        """Yield the record of each attempt that delivered this bundle; unreadable ones are left out."""
-        folder = (self.root / artifact.path).parent / PROVENANCE
-        for name in self._fs.names(folder):
-            try:
-                yield unsealed(b"".join(self._fs.read(folder / name)))
-            except (OSError, BrokenSeal):
-                continue
 
     # -- reports ------------------------------------------------------------------------------------------------
 
