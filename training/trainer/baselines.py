@@ -253,7 +253,7 @@ def _lof(normal: Floats, seed: int) -> Score:
     return lambda values: -factor.score_samples(values)
 
 
-ANOMALY_METHODS: dict[str, Callable[[Floats, int], Score]] = {
+ANOMALY_METHODS = {
     "isolation_forest": _isolation_forest,
     "mahalanobis": _mahalanobis,
     "lof": _lof,

@@ -27,7 +27,7 @@ SEALED = (
     "restores", "results", "tokens", "unconfirmed", "usage_samples", "watches",
 )  # fmt: skip
 COUNTED = (*SEALED, "audit")
-_DEFAULTS: Mapping[str | None, Any] = {None: None, "0": 0, "1": 1, "''": ""}
+_DEFAULTS = {None: None, "0": 0, "1": 1, "''": ""}
 
 
 Columns = Sequence[tuple[str, Any]]  # names and defaults, sorted

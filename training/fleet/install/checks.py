@@ -207,7 +207,7 @@ def service_manager(request: InstallRequest, facts: MachineFacts) -> Iterator[Ch
         yield _refuse("schtasks.exe is not to be found; is this Windows 10 or newer?")
 
 
-CHECKS: tuple[Check, ...] = (
+CHECKS = (
     words_of_request, privileges, service_manager, python, places, disk, gpu, network,
 )  # fmt: skip
 

@@ -1,7 +1,7 @@
 """The pages before and after an act: what it will do, and what it did. After a pause or a drain, the page links the
 resume."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 from urllib.parse import urlencode
 
@@ -14,7 +14,7 @@ from training.printable import counted, one_line
 
 NAMES_MAX = 50
 
-_MEANS: Mapping[JobAct, str] = {
+_MEANS = {
     JobAct.CANCEL: "They will not run again until requeued; running trainers stop at their next heartbeat.",
     JobAct.REQUEUE: "They are trained again, with fresh budgets; stored models stay stored.",
     JobAct.HOLD: "No host gets them until they are unheld; running jobs continue.",
@@ -101,7 +101,7 @@ def release_outcome(host: str) -> Outcome:
     return Outcome(f"{one_line(host, 60)} was released.", [_RELEASED])
 
 
-_DECIDED: Mapping[Act, tuple[str, str]] = {  # what it does, what it did
+_DECIDED = {  # what it does, what it did
     Act.ACCEPT: (
         "Jobs that still wait are completed by it; accept only what you expect, as after a restore.",
         "accepted",
@@ -123,7 +123,7 @@ def decision_outcome(act: Act, answer: DecisionReply) -> Outcome:
     return Outcome(title, [one_line(each, 400) for each in answer.left])
 
 
-_ORDERED: Mapping[Act, tuple[str, str, str]] = {  # the button, what it does, what it did
+_ORDERED = {  # the button, what it does, what it did
     Act.PAUSE: ("Pause", "Its trainers stop where they are, at its worker's next heartbeat.", "is paused"),
     Act.DRAIN: ("Drain", "What it trains runs to its end.", "is drained"),
     Act.RESUME: ("Resume", "It gets jobs again, and its paused trainers continue.", "was resumed"),

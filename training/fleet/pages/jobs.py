@@ -14,7 +14,7 @@ from training.fleet.service.job_views import HELD, Counted, JobFilter, ListPlace
 from training.printable import counted, one_line
 
 ROWS_MAX = 50
-ORDERS: Mapping[str, str] = {"newest": "last change", "name": "name", "priority": "priority", "arrival": "arrival"}
+ORDERS = {"newest": "last change", "name": "name", "priority": "priority", "arrival": "arrival"}
 
 
 class JobsQuery(NamedTuple):

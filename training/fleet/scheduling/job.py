@@ -78,7 +78,7 @@ class Fault(StrEnum):
     INFRASTRUCTURE = "infrastructure"
 
 
-FAULT_OF: Mapping[EndReason, Fault] = {
+FAULT_OF = {
     **dict.fromkeys(EndReason, Fault.NOBODY),
     EndReason.TRAINER_FAILED: Fault.TRAINER,
     EndReason.HOST_LOST: Fault.INFRASTRUCTURE,
@@ -201,11 +201,9 @@ class Constraints:
 
 
 CONSTRAINTS = {each.name: each for each in fields(Constraints)}
-AMOUNTS: Mapping[str, Amount] = {
-    name: each.metadata["amount"] for name, each in CONSTRAINTS.items() if each.metadata.get("amount")
-}
+AMOUNTS = {name: each.metadata["amount"] for name, each in CONSTRAINTS.items() if each.metadata.get("amount")}
 # The capability of a host that has the most of every amount; it says nothing of GPUs.
-AT_BEST: Json = {each.capability: CONSTRAINTS[name].metadata["most"] for name, each in AMOUNTS.items()}
+AT_BEST = {each.capability: CONSTRAINTS[name].metadata["most"] for name, each in AMOUNTS.items()}
 
 
 def constraints_in_words(spec: Json) -> str:

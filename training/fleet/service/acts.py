@@ -32,7 +32,7 @@ _STATES = (_LIVE, "pending", "failed", "completed", "cancelled")
 # Losses that no later act brings back, by the state in which the act finds a job.
 _WORK = "the work under way is lost"
 _FAILED = "failed jobs do not become failed again, only pending or cancelled"
-_LOST: Mapping[JobAct, Mapping[str, str]] = {
+_LOST = {
     JobAct.CANCEL: {_LIVE: _WORK, "failed": _FAILED},
     JobAct.REQUEUE: {_LIVE: _WORK, "failed": _FAILED, "completed": "completed jobs must be trained again"},
 }

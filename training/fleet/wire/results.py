@@ -3,15 +3,15 @@
 Texts in the values come from other machines; the code that shows a text makes it printable.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from training.printable import counted
 from training.strict_json import Json
 
 # The last words of a report's verdict: its worst finding.
-LEVELS: Mapping[str, str] = {"good": "rely on it", "caution": "with caution", "poor": "do not use it", "": "not judged"}
+LEVELS = {"good": "rely on it", "caution": "with caution", "poor": "do not use it", "": "not judged"}
 _BELIEFS = {"good": "to rely on", "caution": "with caution", "poor": "not to be used", "": "not judged"}
-STANDINGS: Mapping[str, str] = {
+STANDINGS = {
     "first": "first",
     "tied": "not distinguishable from the first",
     "behind": "behind the first",

@@ -4,8 +4,6 @@ Starlette's routes, the access policy and the OpenAPI document (except for the p
 row here and, in one of the endpoint modules of the HTTP layer, the function named like its operation.
 """
 
-from collections.abc import Mapping
-
 from training.fleet.wire import attempts, views
 from training.fleet.wire import messages as wire
 from training.fleet.wire.constants import ProblemType
@@ -180,7 +178,7 @@ ROUTES: tuple[Route, ...] = (
 )  # fmt: skip
 PAGES = {row.name.removesuffix("_page"): row for row in ROUTES if row.shown is not None}  # by module
 
-NAMED: Mapping[str, Route] = {route.name: route for route in ROUTES}
+NAMED = {route.name: route for route in ROUTES}
 
 # -- refusals by kind of endpoint -----------------------------------------------------------------------------------
 
@@ -195,7 +193,7 @@ _SIGNED = (
 )  # fmt: skip
 _HOSTS = (*_SIGNED, ProblemType.WRONG_ROLE, ProblemType.HOST_MISMATCH)
 _FETCHED = (ProblemType.UNKNOWN_DATASET, ProblemType.INCOMPLETE_DATASET, ProblemType.NOT_YOURS)
-_BY_ACCESS: Mapping[Access, tuple[ProblemType, ...]] = {
+_BY_ACCESS = {
     Access.ANYONE: (*_SIGNED, ProblemType.WRONG_ROLE),
     Access.FETCHER: (*_SIGNED, ProblemType.WRONG_ROLE, *_FETCHED),
     **dict.fromkeys((Access.OPERATOR, Access.MEMBER, Access.OWNER), _SIGNED),
@@ -205,7 +203,7 @@ _BY_ACCESS: Mapping[Access, tuple[ProblemType, ...]] = {
     Access.JOINING: (),
 }
 # By a part of the path.
-_BY_PATH: Mapping[str, tuple[ProblemType, ...]] = {
+_BY_PATH = {
     "{job_id}": (ProblemType.UNKNOWN_JOB,),
     "{host_id}": _NAMED,
     "{number}": _NAMED,

@@ -18,7 +18,7 @@ from training.strict_json import Json as Json
 ID_SHOWN = 12  # digits of an id or digest
 _ETA_MOST_S = 365 * 86_400.0  # a trainer that announces years does not know
 # The look of each state, on pages and in terminals; its word stands beside the glyph, so that nobody needs the colour.
-GLYPHS: Mapping[str, str] = {
+GLYPHS = {
     "running": "◐",
     "claimed": "◔",
     "pending": "○",
@@ -27,7 +27,7 @@ GLYPHS: Mapping[str, str] = {
     "cancelled": "⊘",
     "held": "‖",
 }
-STYLES: Mapping[str, str] = {
+STYLES = {
     "running": "cyan",
     "claimed": "cyan",
     "completed": "green",
@@ -313,7 +313,7 @@ def _plainly(value: object) -> str:
 
 
 # The words for what happened to a job, by the transition of its event row.
-EVENTS: Mapping[str, str] = {
+EVENTS = {
     "insert": "was added by the plan",
     "claim": "was given to",
     "heartbeat": "began training on",

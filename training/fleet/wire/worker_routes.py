@@ -78,7 +78,7 @@ STATE = f"{JOB}/state/{{state_id}}"
 UPLOAD = (HEADER_CLAIM_ID, HEADER_HOST_ID, HEADER_SHA256, HEADER_BY_HAND)
 HOLDER = (HEADER_CLAIM_ID, HEADER_HOST_ID)
 
-WORKER_ROUTES: tuple[Route, ...] = (
+WORKER_ROUTES = (
     Route("POST", "/v1/job/claim", Access.WORKER, "claim",
         "Claim a job", attempts.ClaimRequest, attempts.ClaimReply,
         (ProblemType.HOST_ID_CONFLICT, ProblemType.SLOT_BUSY), links=("heartbeat", "upload", "complete", "fail")),

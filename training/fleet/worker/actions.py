@@ -19,7 +19,7 @@ Own = t.Persist | t.KeepAside | t.RememberAlone | t.WakeAt | t.Say | t.KeepAwake
 TIDY_EVERY = 32  # delivered attempts: looking through those that are kept takes longer than removing one
 
 
-_ORDERS: Mapping[type[t.WorkerAction], str] = {
+_ORDERS = {
     t.StopTrainer: "stop",
     t.KillTrainer: "kill",
     t.PauseTrainer: "pause",

@@ -62,7 +62,7 @@ class BadDataError(Exception):
     """The job's data set lacks a file that its training needs, so that no host can train the job."""
 
 
-_REASONS: Mapping[type[Exception], tuple[EndReason, int | None]] = {
+_REASONS = {
     BadSpecError: (EndReason.TRAINER_FAILED, Exit.BAD_ARGUMENTS),
     BadDataError: (EndReason.TRAINER_FAILED, Exit.BAD_DATA),
     NoRoomError: (EndReason.INTERRUPTED, None),  # nobody's fault

@@ -157,7 +157,7 @@ def show_devices(chosen: str | None, environment: MutableMapping[str, str]) -> N
 
 
 # fmt: off
-_TABLE: tuple[tuple[str, Callable[[str], object], str, object, str], ...] = (
+_TABLE = (
     # flag, type, metavar, default, help
     ("--receiver-url", str, "URL", "http://10.100.0.1:8445", "the receiver"),
     ("--host-id", str, "NAME", None, "name of this host; without it, $FLEET_HOST_ID or the node name"),

@@ -336,7 +336,7 @@ async def _decided(act: Act, context: ReceiverContext, request: Request) -> Answ
     return certain(answer, "only work with a mark is asked about again")
 
 
-_ACTS: dict[str, Endpoint] = {
+_ACTS = {
     **{act: partial(_moved, act) for act in (Act.CANCEL, Act.REQUEUE, Act.HOLD, Act.UNHOLD)},
     **{act: partial(_ordered, act) for act in (Act.PAUSE, Act.DRAIN, Act.RESUME)},
     **{act: partial(_decided, act) for act in (Act.ACCEPT, Act.REFUSE)},

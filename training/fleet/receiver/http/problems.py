@@ -33,7 +33,7 @@ MEDIA_TYPE = "application/problem+json"
 # A browser neither shows an answer as a page nor caches it.
 PLAIN = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 # Seconds after which asking again can help, for the refusals that time may remove.
-_RETRY_AFTER_S: Mapping[ProblemType, int] = {
+_RETRY_AFTER_S = {
     ProblemType.REQUEST_TIMEOUT: 1,
     ProblemType.SLOW_DOWN: 1,
     ProblemType.SHUTTING_DOWN: 2,

@@ -5,7 +5,7 @@ to save memory in a receiver that is not scraped.
 agree with the list.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from training.fleet.receiver.metrics.counters import Histogram
 from training.fleet.receiver.metrics.snapshot import NAMES_MAX, Samples, Snapshots
 
 PREFIX = "cis490_"
-_KINDS: Mapping[str, Any] = {
+_KINDS = {
     "gauge": GaugeMetricFamily,
     "counter": CounterMetricFamily,
     "histogram": HistogramMetricFamily,

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import urllib.parse
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from email.message import EmailMessage
 from typing import Any
 
@@ -164,7 +164,7 @@ def _command(channel: NotifyChannel, message: Message) -> None:
             raise SendError(f"`{channel.command[0]}` ended with exit code {code}: {one_line(lines[-1], 150)}")
 
 
-_WAYS: Mapping[ChannelKind, Callable[[NotifyChannel, Message], None]] = {
+_WAYS = {
     ChannelKind.WEBHOOK: _webhook,
     ChannelKind.NTFY: _ntfy,
     ChannelKind.EMAIL: _email,
