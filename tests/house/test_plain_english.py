@@ -6,6 +6,8 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 IN_DOCSTRINGS_MAX = 30
 LONG_WORDS = 25
@@ -62,3 +64,22 @@ def test_few_sentences_of_docstrings_are_long():
     sentences = [each for _, is_doc, text in texts() if is_doc for each in re.split(r"(?<=[.:;!?])\s+", text)]
     long = [each for each in sentences if len(each.split()) > LONG_WORDS]
     assert len(long) <= LONG_SHARE_MAX * len(sentences), f"{len(long)} of {len(sentences)}:\n" + "\n".join(long)
+
+
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+WORDS_MAX, PARAGRAPH_WORDS, CELL_WORDS, LINE_CHARACTERS = 40_000, 120, 30, 100
+
+
+def test_the_pages_are_short():
+    assert sum(len(page.read_text(encoding="utf-8").split()) for page in PAGES) <= WORDS_MAX
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_reads_well(page):
+    prose = re.sub(r"^```.*?^```|^<!--.*?-->|^!\[.*?$", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
+    rows = [line for line in prose.splitlines() if line.startswith("|")]
+    lines = [line for line in prose.splitlines() if not line.startswith("|")]
+    paragraphs = re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", "\n".join(lines))
+    assert [each for each in paragraphs if len(each.split()) > PARAGRAPH_WORDS] == []
+    assert [each for row in rows for each in row.split("|") if len(each.split()) > CELL_WORDS] == []
+    assert [line for line in lines if len(line) > LINE_CHARACTERS] == []
