@@ -382,7 +382,10 @@ def _check(windows: WindowSet | ManyWindows, channels: Sequence[ChannelSpec]) ->
         raise DataError(f"A channel's name occurs twice: {next(n for n in names if names.count(n) > 1)}.")
     for _, part in blocks(windows.X):
         if np.isinf(part).any() or not is_settled(part):
-            raise DataError("A window holds a value that is not a finite number: leave it out or fill it by a rule.")
+            raise DataError(
+                "A window holds an infinite value, or a channel that only some samples lack: leave the window out, or "
+                "fill the value by a rule."
+            )
         if absent(part).all(axis=1).any():
             raise DataError("A window holds no value at all: leave it out.")
 

@@ -76,9 +76,9 @@ def _mean_over_ties(knots: Floats32, normal: Floats) -> Floats:
 class RobustAsinh(nn.Module):
     """Scales each channel of (B, C, T): minus the median, over a robust spread, tails compressed by asinh.
 
-    The spread is the interquartile range over 1.349. As bytes per second span six decades between idle and busy, the
-    scale is linear near usual values and logarithmic far from them. At last each channel gets mean 0 and variance 1 in
-    training.
+    The spread is the interquartile range over 1.349; if that is 0, the standard deviation, or 1 if that is 0 as well.
+    As bytes per second span six decades between idle and busy, the scale is linear near usual values and logarithmic
+    far from them. At last each channel gets mean 0 and variance 1 in training.
     """
 
     kind = "robust-asinh"

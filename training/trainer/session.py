@@ -77,8 +77,8 @@ def train(
 ) -> None:
     """Train what ``args`` ask for, and write checkpoint and report; ``ignore_state`` begins without the saved one.
 
-    Raises a ``TrainerError``, or ``Interrupted`` after saving the state. With references ``added``, a model is trained
-    again that learns from them as well.
+    Raises ``TrainerError``, ``BadData``, or ``Interrupted``, before which the state is saved if the training has begun.
+    With references ``added``, a model is trained again that learns from them as well.
     """
     clock = clock or SystemClock()
     began = clock.now()

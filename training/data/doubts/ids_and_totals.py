@@ -118,9 +118,9 @@ class Course:
         """Return the kind of a suspicious channel, else None; ``several`` is True if recordings have several windows.
 
         A channel of the kind ``constant`` has a single value. ``labels`` have a different value for each class,
-        ``of_hosts`` for each host, and ``ids`` for each recording, if ``several``. ``of_recordings`` have one value in
-        each recording without being ``ids``. ``totals`` never fall inside a recording, ``remainders`` never rise, and
-        ``reset`` rise and rarely start again at the bottom.
+        ``of_hosts`` for each host, and ``ids`` for each recording if recordings have several windows. ``of_recordings``
+        have one value in each recording without being ``ids``. ``totals`` never fall inside a recording, ``remainders``
+        never rise, and ``reset`` rise and rarely start again at the bottom.
         """
         least, most = self._ranges[0]
         if most.max() == -np.inf:

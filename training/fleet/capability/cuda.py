@@ -1,11 +1,11 @@
 """Probe the GPUs: which ones torch can use in the trainer's environment, how much memory is free, and how fast the host
 is.
 
-The answers cost differently. Which devices torch can use takes seconds to find out and changes only with torch, the
-driver or the cores. A short child process finds it out, and the answer is stored. The same child measures the
-calibration, the host's speed at what trainers do. That takes about a second more, once, and is done before the host
-first asks for work. Free memory changes by the minute and costs a millisecond through NVML: it is read every time. The
-daemon itself never imports torch.
+The answers cost differently. Finding out which devices torch can use takes seconds. The answer changes only with the
+interpreter, torch, the driver, CUDA_VISIBLE_DEVICES or the cores. A short child process finds it out, and the answer is
+stored. The same child measures the calibration, the host's speed at what trainers do. That takes about a second more,
+once, and is done before the host first asks for work. Free memory changes by the minute and costs a millisecond through
+NVML: it is read every time. The daemon itself never imports torch.
 """
 
 import contextlib

@@ -16,10 +16,10 @@ database that granted it. The client remembers that database for its own claims;
 ``client.about(database_id)`` names it. For other calls it must be the database that answered this client first. With
 ``one_database=False``, as in a worker, which lives for months, any database may answer these.
 
-Each call takes the members of its request by name. A worker's call about a job returns a message of
-:mod:`training.fleet.wire`: ``answer.job_id`` is ``answer["job_id"]`` too, and ``to_dict()`` returns the message as a
-dict. The other calls return such a dict, as docs/protocol.md shows it; only ``cancel``, ``requeue``, ``hold`` and
-``unhold`` return a message.
+Calls take the members of their request by name; only ``watch``, ``act``, ``plan`` and ``forecast`` take a dict. A
+worker's call about a job returns a message of :mod:`training.fleet.wire`: ``answer.job_id`` is ``answer["job_id"]``
+too, and ``to_dict()`` returns the message as a dict. The other calls return such a dict, as docs/protocol.md shows it;
+only ``cancel``, ``requeue``, ``hold`` and ``unhold`` return a message.
 
 A call raises Unreachable, Unavailable, Refused, Superseded or Cancelled, which all are ClientError;
 :mod:`training.fleet.client.answers` says when. If a file cannot be read or written, the call raises OSError.
@@ -355,8 +355,8 @@ class FleetClient:
         return self.call("plan") if given is None else self.call("plan_of", body=given)
 
     def forecast(self, question: Json | None = None) -> JsonObject:
-        """Ask which host will train which job when (``ForecastReply``). ``question``, a ``ForecastRequest``, may
-        suppose other hosts or another plan."""
+        """Ask which host will train which job when; return the ``ForecastReply`` as a dict. ``question``, a
+        ``ForecastRequest``, may suppose other hosts or another plan."""
         return self.call("forecast") if question is None else self.call("forecast_of", body=question)
 
     def get_model(

@@ -1,4 +1,5 @@
-"""Check whether a machine is ready for an installation: pure checks of facts, each with one sentence and its remedy."""
+"""Check from facts alone whether a machine is ready for an installation; each result is one sentence, which for a fault
+also names the remedy. The checks are pure."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence

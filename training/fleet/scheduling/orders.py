@@ -25,7 +25,7 @@ class Out(Protocol):
     """The reason why a host gets no jobs for now."""
 
     def sentence(self) -> str:
-        """Return a sentence about why the host gets no jobs, and what ends that."""
+        """Return words that continue "the host is …": why it gets no jobs, and what ends that."""
         ...
 
 

@@ -2,8 +2,8 @@
 answers, and trainers start.
 
 The test runs often, so it is cheap: a trainer is started only after the interpreter or the checkout changed, or a
-minute after a failure. A GPU needs no further test: it is reported only when torch could use it under the present
-driver.
+minute after a failure. Of a GPU only the driver is tested, because a GPU is reported only if torch could use it under
+the present driver.
 """
 
 import tempfile

@@ -165,7 +165,7 @@ def by_host(test: Scored, point: OperatingPoint | None, references: ReferenceSco
     JSON values: ``rule`` and ``why`` (null without references), ``all`` and ``hosts`` by name. Each has ``fpr``,
     ``tpr``, ``calibrated_fpr`` and ``calibrated_tpr`` (null without such windows). A host also has its ``threshold``,
     the ``calibrated`` one, the number of ``windows`` of its reference, and ``alarming``: the share of these above the
-    calibrated threshold. Without a threshold there are no hosts.
+    calibrated threshold. Without a threshold, ``all`` and ``hosts`` are empty, and ``rule`` and ``why`` are null.
     """
     alarm = None if point is None else point.alarms(test)
     if point is None or alarm is None or point.threshold is None:

@@ -262,8 +262,8 @@ class ReceiverContext:
         return await asyncio.get_running_loop().run_in_executor(self._threads[threads], work)
 
     def _notice(self) -> None:
-        """React to a write: wake waiting claims if jobs became pending (unless they follow the schedule); start a due
-        schedule; set ``much_output`` when there is much new output."""
+        """After a write, wake waiting claims for new pending jobs unless scheduling is SOONEST, start a due schedule,
+        and set ``much_output`` after much output."""
         fired = self._made_pending()
         if fired != self._fired:
             self._fired = fired
