@@ -136,7 +136,7 @@ def remove(name):
         (overwrite(SCHEMA_FILE, lambda b: b"[]"), "not a feature schema"),
         (rewritten(FEATURES_FILE, pl.DataFrame.reverse), "different windows"),
         (rewritten(FEATURES_FILE, lambda rows: rows.with_columns(pl.last() + 1)), "does not belong"),
-        (rewritten(FEATURES_FILE, lambda rows: rows.with_columns(pl.last() * 0 + np.inf)), "holds an infinite value"),
+        (rewritten(FEATURES_FILE, lambda rows: rows.with_columns(pl.last() * 0 + np.inf)), "not a finite number"),
         (rewritten(FEATURES_FILE, lambda rows: rows[:, :-1]), "columns"),
         (rewritten(INDEX, lambda rows: rows.with_columns(label=pl.lit("benign"))), "not the index"),
         (remove(f"{TENSORS_FOLDER}/manifest.json"), "build them with"),
