@@ -125,7 +125,7 @@ def check_rows_are_read_by_name_and_changes_are_counted(db: Database, _: Connect
     row = db.one("hosts", counted=0)
     assert (row["host"], row["last_seen"]) == ("pi", 5.0)
     assert db.one("job", job_id="none") is None
-    assert db.run("shift_hosts", step=1.0, now=100.0) == 1
+    assert db.run("shift_hosts", step=1.0, since=0.0, now=100.0) == 1
     assert db.run("cancel_job", ended_by="operator: cancelled", job_id="none", now=0.0) == 0
 
 
