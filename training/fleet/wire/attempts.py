@@ -1,6 +1,6 @@
 """The messages between a worker and the receiver about attempts: claims, heartbeats, output, deliveries, ends.
 
-They are apart from messages.py, so that a worker, which must use little memory, need not load the messages for
+These messages are not in messages.py, so that a worker, which must use little memory, need not load the messages for
 operators and readers.
 """
 
@@ -58,8 +58,9 @@ class TrainerUse(Wire):
 
 
 class ClaimRequest(Wire):
-    """``POST /v1/job/claim``: ask for a job. ``request_id`` makes the call repeatable. With ``wait_s`` the receiver may
-    wait up to so many seconds for a job before it answers."""
+    """``POST /v1/job/claim``: ask for a job. If this ``request_id`` was granted a claim that is still live, the
+    receiver repeats the grant. With ``wait_s`` the receiver may wait up to so many seconds for a job before it
+    answers."""
 
     host_id: HostId
     capability: JsonObject = {}
@@ -184,7 +185,8 @@ class Grant(ClaimReply):
 class LogLines(Wire):
     """Consecutive output lines of an attempt; ``first`` is the number of the first of these lines, counted from 0.
 
-    ``total`` counts all lines of an attempt whose trainer has ended; null: it may print more, or the number is unknown.
+    ``total`` counts all lines of an attempt whose trainer has ended; null: the trainer may print more, or the number is
+    unknown.
     """
 
     first: Count = 0
@@ -194,7 +196,7 @@ class LogLines(Wire):
 
 class Usage(Wire):
     """A trainer's use of its host since the last heartbeat: the mean use of CPU and GPU, and the highest use of memory.
-    Null: not known."""
+    A null member is not known."""
 
     cpu: Annotated[float, Meta(ge=0, le=1e6)] | None = None  # cores
     memory_bytes: Count | None = None
@@ -241,8 +243,8 @@ class HeartbeatReply(Wire):
 
 
 class OutputRequest(AttemptReport):
-    """``POST /v1/job/{id}/log``: lines that an attempt printed, also after its end. A request without lines asks for
-    the number of the first line that the receiver lacks."""
+    """``POST /v1/job/{id}/log``: lines that an attempt's trainer printed; the worker may send them after the attempt's
+    end, too. A request without lines asks for the number of the first line that the receiver lacks."""
 
 
 class OutputReply(Wire):

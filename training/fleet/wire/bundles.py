@@ -1,8 +1,7 @@
 """PURE: the rules that a bundle must follow, checked both when it is packed and when it is unpacked.
 
-A worker refuses a bundle that an operator's command ``get`` could not unpack. The job then fails with a sentence,
-instead of being completed by a useless bundle. The receiver opens no bundle; it limits uploads to
-``ARTIFACT_BYTES_MAX``.
+A worker does not pack files that ``cis490-jobs get`` would refuse to unpack: the attempt fails, instead of completing
+its job with a useless bundle. The receiver opens no bundle; it limits uploads to ``ARTIFACT_BYTES_MAX``.
 """
 
 import json

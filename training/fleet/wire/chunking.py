@@ -1,10 +1,11 @@
 """PURE: cut a file into chunks by its content, so that a small change of the file changes few chunks.
 
-A chunk ends after a mark of two bytes. Equal bytes are cut equally wherever they are in a file (the idea of LBFS,
-Muthitacharoen et al. 2001, with a mark in place of a fingerprint, because searching bytes runs at memory speed and a
-rolling hash in Python does not). Bytes without a mark are cut at the largest size; then equal content may not be
-recognised. The least size is about the usual distance between two marks. If it were much larger, two files would have
-equal chunks again only long after a difference.
+A chunk ends after the first mark (two bytes) beyond its least size, at its largest size, or with the file. Equal bytes
+are mostly cut equally, wherever they are in a file (the idea of LBFS, Muthitacharoen et al. 2001, with a mark in place
+of a fingerprint, because searching bytes runs at memory speed and a rolling hash in Python does not). Bytes without a
+mark are cut at the largest size; then equal content may not be recognised. The least size is about the usual distance
+between two marks in floats. If the least size were much larger, two files would have equal chunks again only long after
+a difference.
 """
 
 import re

@@ -119,8 +119,8 @@ class ProblemType(StrEnum):
 
 
 class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not a fault of the program
-    """An exception that the receiver answers as a problem document in place of a reply. ``detail`` is one sentence with
-    the cause and the remedy."""
+    """An exception that the receiver answers as a problem document in place of a reply. ``detail`` is the text for the
+    caller: the cause and, where there is one, the remedy."""
 
     def __init__(self, problem_type: ProblemType, detail: str, **extra: Any) -> None:
         super().__init__(detail)

@@ -6,10 +6,10 @@
 
 The JSON and the endpoints call a chunk a piece. ``pieces`` holds 70 hexadecimal digits of each chunk of the file, in
 order: its SHA-256 (64) and its length in bytes (6). Chunks are cut by content (:mod:`.chunking`), so inserted or
-removed bytes change only the chunks that contain them. In memory a chunk takes 35 bytes and is no object of its own,
-because 10 GiB of data have about 30,000 chunks. A listing has one form (sorted keys and paths, no blanks), and its
-SHA-256 is the data set's id. Paths come from other machines and become files on every worker. So :func:`parse` accepts
-only paths inside the data set's folder that mean the same file on every system.
+removed bytes usually change only the chunks around them. In memory each chunk is 35 bytes of its file's
+:attr:`File.packed`, not an object, because 10 GiB of data have about 30,000 chunks. A listing has one form (sorted keys
+and paths, no blanks), and its SHA-256 is the data set's id. Paths come from other machines and become files on workers.
+Therefore :func:`parse` accepts only paths inside the data set's folder that mean the same file on every system.
 """
 
 import hashlib
@@ -52,11 +52,11 @@ _DEVICE = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?", re.IGNOR
 
 
 class BadListing(ValueError):  # noqa: N818 - named like the refusal it becomes
-    """An exception: the document is no valid listing. The text is one sentence."""
+    """An exception, with one sentence as its text: a listing, a file for a listing, or a body of chunks is invalid."""
 
 
 class UnknownDataset(LookupError):  # noqa: N818
-    """An exception: a reference matches no data set, or more than one. The text is one sentence."""
+    """An exception, with a sentence as its text: a reference matches no data set or more than one, or is too short."""
 
 
 @frozen
@@ -350,7 +350,7 @@ class Catalogue:
 
     def resolve(self, reference: str) -> str:
         """Return the id of the data set with the id or name ``reference``, or of the only one whose id begins with it.
-        Raises UnknownDataset, also for a beginning of fewer than 6 digits."""
+        Raises UnknownDataset if no data set or several match, or if the beginning has fewer than 6 digits."""
         if reference in self.ids:
             return reference
         if reference in self.names:

@@ -61,7 +61,7 @@ class DeclineView(Wire):
 
 
 class ForetoldHost(Wire):
-    """A host in the forecast. A host with a ``note`` gets no jobs in the forecast, and the note says why."""
+    """A host in the forecast. A host with a ``note`` gets no further jobs in the forecast, and the note says why."""
 
     host: str
     jobs: int = 0

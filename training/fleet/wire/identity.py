@@ -120,8 +120,8 @@ def owner(uris: tuple[str, ...]) -> tuple[Role, str] | None:
 
 
 def peer_of(certificate: Json | None, der: bytes | None) -> Peer:
-    """Make the peer of a TLS connection from its certificate, parsed and as DER bytes; without a certificate, it has no
-    fingerprint."""
+    """Make the peer of a TLS connection from its certificate, parsed and as DER bytes; without a certificate, the peer
+    has no fingerprint."""
     if not der or certificate is None:
         return Peer(Entrance.TLS)
     names = certificate.get("subjectAltName", ())
@@ -133,9 +133,9 @@ def proxied(values: list[str]) -> Peer | None:
     """Make the peer behind a proxy from all values of the proxy's fingerprint header; None if our proxy cannot have
     sent these.
 
-    Without a certificate the proxy sends an empty value, or the hash of nothing (Caddy 2.11). Any other value, such as
-    a placeholder that the proxy did not replace (``{http…}``), and a header sent twice give None, never "no
-    certificate".
+    Without a certificate the proxy sends an empty value, or the hash of nothing (Caddy 2.11). A value that is no
+    fingerprint, such as an unreplaced placeholder (``{http…}``), and a header sent twice give None, not a peer without
+    a certificate.
     """
     if len(values) != 1:
         return None

@@ -60,8 +60,9 @@ class IncidentFacts(Wire):
 
 
 class WatchedIncident(IncidentFacts):
-    """An incident in its latest form. A later report of an incident contains all facts of earlier ones. Alarms are
-    first raised, then over. A change of the host is over when a person confirmed it there, or named a new reference."""
+    """An incident in its latest form. The receiver merges a later report of an incident with the earlier ones. Alarms
+    are first raised, then over. A change of the host is over when a person confirmed it there, or named a new
+    reference."""
 
     id: Annotated[str, Meta(pattern="^[0-9a-f]{8,64}$")]  # the same incident always has it
     event: Literal["raised", "over", "changed", "confirmed", "referenced"]
@@ -123,8 +124,8 @@ class WatchView(Wire):
 
 
 class IncidentsReply(Wire):
-    """``GET /v1/incidents``: the incidents, newest first, and the watches; ``next_before`` is the parameter for the
-    next page."""
+    """``GET /v1/incidents``: the incidents, newest first, and the watches; ``next_before`` is the value of ``before``
+    for the next page, null on the last one."""
 
     incidents: list[IncidentView]
     watches: list[WatchView]

@@ -23,8 +23,9 @@ class Wire(msgspec.Struct, metaclass=_Message, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, value: Any, **given: Any) -> Self:
-        """Make the message: members in ``given`` get those values, every other one the attribute of ``value`` with its
-        name. If ``value`` is a mapping or a database row, the member is its item of that name."""
+        """Make the message: members in ``given`` get those values; the others are read by name from ``value``: items of
+        a mapping or database row, else attributes. A member absent from both raises an error, also if the message has a
+        default for it."""
         read = value.__getitem__ if hasattr(value, "keys") else partial(getattr, value)
         return cls(**{name: read(name) for name in cls.__struct_fields__ if name not in given}, **given)
 

@@ -1,9 +1,10 @@
-"""The messages of the wire: one typed struct per request and reply. Limits, headers and problem types are in
-constants.py.
+"""The messages for operators and readers: typed structs of requests, replies and their parts. Limits, headers and
+problem types are in constants.py.
 
-Workers' bodies are decoded strictly: a wrong type is a 400 that names the path. Unknown fields are ignored, so that
-older and newer programs understand each other. A worker's deadlines travel as durations, because its clock may differ
-from the receiver's. ``docs/protocol.md`` describes the same messages in words.
+JSON bodies are decoded strictly: a wrong type is a 400 that names the path. Unknown members are ignored, so that older
+and newer programs understand each other; only plans and forecasts with unknown members are refused. A worker's
+deadlines travel as durations, because its clock may differ from the receiver's. ``docs/protocol.md`` describes the same
+messages in words.
 """
 
 from typing import Annotated, Literal
@@ -129,7 +130,7 @@ class InviteRequest(Wire):
 
 
 class InviteReply(Wire):
-    """The one-time code, shown only in this response."""
+    """The one-time code, which the receiver shows only in this response."""
 
     name: str
     role: str
@@ -141,8 +142,8 @@ class InviteReply(Wire):
 
 
 class JoinRequest(Wire):
-    """``POST /v1/join``: get a certificate for a one-time code. The same request may be sent again; another one with
-    the same code is refused."""
+    """``POST /v1/join``: get a certificate for a one-time code. The same request may be sent again while the code is
+    valid; another request with the same code is refused."""
 
     name: HostId
     code: str
@@ -202,7 +203,7 @@ class TokenRequest(Wire):
 
 
 class TokenReply(Wire):
-    """The token, shown only in this response."""
+    """The token, which the receiver shows only in this response."""
 
     name: str
     token: str
@@ -235,8 +236,8 @@ class TokenRevokeReply(Wire):
 
 
 class AuditEntry(Wire):
-    """A row of the audit: ``who`` did which act on which subject. ``before`` and ``after`` are the JSON texts that the
-    digest covers."""
+    """A row of the audit: ``who`` did which act on which subject. ``before`` and ``after`` are JSON texts or null;
+    ``digest`` covers the other members and the digest of the row before."""
 
     seq: int
     at: float
@@ -249,8 +250,8 @@ class AuditEntry(Wire):
 
 
 class AuditReply(Wire):
-    """``GET /v1/audit``: a page of the audit's rows, oldest first; ``next_after`` is the parameter for the next
-    page."""
+    """``GET /v1/audit``: a page of the audit's rows, oldest first; ``next_after`` is the value of ``after`` for the
+    next page, null on the last one."""
 
     written: int  # rows in all; the record lacks its end if it holds fewer
     entries: list[AuditEntry]
@@ -320,8 +321,8 @@ class SpeedOnHost(Wire):
 
 
 class SpeedsOfKind(Wire):
-    """A kind of job, and how long it takes on each host. Its jobs differ only in seed and name, so that they are
-    expected to take equally long."""
+    """A kind of job, and how long it takes on each host. Jobs of a kind have the same model, mode, data set, trainer
+    and, up to rounding, hyperparameters; they are expected to take equally long."""
 
     model: str
     mode: str

@@ -105,8 +105,8 @@ class PlannedRotation(Wire):
 
 
 class PlanReply(Wire):
-    """The answer of the plan endpoints: what a reload would change, and which hosts could take the jobs. Nothing has
-    changed yet."""
+    """The answer of the plan endpoints: what a reload would change, and which hosts could take the jobs. The call
+    itself changes nothing."""
 
     changed: bool  # a reload would change something
     reload: ReloadReply  # what it would answer

@@ -1,7 +1,7 @@
 """Parse trainers' progress lines: JSON objects with an ``event``, and the points of a curve in them.
 
-Pure, standard library only. A worker sends the latest progress to the receiver, and the receiver keeps the point of
-each epoch.
+Pure. A worker sends the latest progress and all output lines to the receiver; the receiver keeps the points that these
+contain.
 """
 
 import json
@@ -25,7 +25,8 @@ class Point(NamedTuple):
 
 
 def point_of(progress: Json | None) -> Point | None:
-    """Return the point in a progress object; None unless it has a whole ``epoch`` number, and a loss or a metric."""
+    """Return the point in a progress object; None unless it has a whole ``epoch`` number from 0, and a loss or a
+    metric."""
     epoch = None if progress is None else _number(progress.get("epoch"))
     if progress is None or epoch is None or epoch != int(epoch) or not 0 <= epoch <= EPOCH_MAX:
         return None
@@ -41,15 +42,15 @@ def point_in(line: str) -> Point | None:
 
 
 def _number(value: object) -> float | None:
-    """Return a finite number; None for anything else, booleans included."""
+    """Return a number between -1e300 and 1e300 as a float; None for anything else, booleans included."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e300:
         return None
     return float(value)
 
 
 def kept_line(line: str) -> str:
-    """Cut a line to the length that a log keeps. In a line with a point of a curve, whole fields are dropped instead,
-    so that the point stays."""
+    """Cut a line to :data:`LOG_LINE_CHARS_MAX` characters. From a longer line with a point of a curve, drop whole
+    fields instead, if the point then fits."""
     if len(line) <= LOG_LINE_CHARS_MAX:
         return line
     if point_in(line) is not None:
@@ -61,8 +62,8 @@ def kept_line(line: str) -> str:
 
 
 def parse_progress(line: str) -> JsonObject | None:
-    """Parse a line of output as progress; None if it is none. Only finite numbers, texts, truth values and nulls
-    stay."""
+    """Parse a line of output as progress; None if it is none. Only finite numbers, texts, truth values and nulls stay,
+    in all at most :data:`PROGRESS_BYTES_MAX` bytes."""
     return taken(line)[0]
 
 
@@ -70,8 +71,8 @@ def taken(line: str, bytes_max: int = PROGRESS_BYTES_MAX) -> tuple[JsonObject | 
     """Parse a line of output as progress; return its fields (None if it is none) and a remark about omitted fields, or
     an empty text.
 
-    Fields of at most ``bytes_max`` bytes in all are taken, the known ones first. If ``event`` alone is longer, the
-    result is None.
+    Fields of at most ``bytes_max`` bytes in all are taken, the known ones first. If ``event`` does not fit, the fields
+    are None and the remark says so.
     """
     if not line.startswith("{"):
         return None, ""

@@ -199,7 +199,8 @@ def _never_tested(split: _Split, hosts: Mapping[str, Raw]) -> list[str]:
 def _test(split: _Split, data: str) -> str:
     """Return a key that is equal for models judged on the same windows; empty if the windows are not known.
 
-    The key covers data, hosts and classes, and for a split that is not by host, its recipe and fingerprint.
+    The key covers data, test hosts and classes and, unless the split is by host or behaviour, its recipe and
+    fingerprint.
     """
     here = split.hosts.get("test")
     if not here or not data:

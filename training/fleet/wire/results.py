@@ -1,4 +1,5 @@
-"""Describe models' figures in words, the same on pages and on the command line. PURE: JSON values in, text out.
+"""Describe models' figures in words, the same on pages and on the command line. No function here changes its arguments
+or does I/O.
 
 Texts in the values come from other machines; the code that shows a text makes it printable.
 """
@@ -59,13 +60,14 @@ def per_cent_interval(figure: Json | None) -> str:
 
 
 def whole(figure: Json | None) -> str:
-    """Format a figure with its interval: ``0.937 (0.886 to 0.973)``."""
+    """Format a figure with its interval, if it has one: ``0.937 (0.886 to 0.973)``; a dash without a value."""
     between = interval(figure)
     return value(figure) + (f" ({between})" if between else "")
 
 
 def whole_per_cent(figure: Json | None) -> str:
-    """Format a rate with its interval in per cent: ``9.9 % (5.0 to 16.1 %)``."""
+    """Format a rate with its interval, if it has one, in per cent: ``9.9 % (5.0 to 16.1 %)``; a dash without a
+    value."""
     between = per_cent_interval(figure)
     return per_cent(None if figure is None else figure["value"]) + (f" ({between})" if between else "")
 
@@ -110,16 +112,16 @@ def ranking(models: Sequence[Json], in_all: int = 0) -> str:
 
 
 def folded(figure: Json) -> str:
-    """Format a figure of a rotation, ``0.912 ± 0.031``: its mean over hosts and the standard deviation between them. A
-    dash without a mean."""
+    """Format a figure of a rotation, ``0.912 ± 0.031``: its mean over hosts and, if known, the standard deviation
+    between them. The text is a dash if the figure has no mean."""
     if figure["mean"] is None:
         return "–"
     return f"{figure['mean']:.3f}" + ("" if figure["spread"] is None else f" ± {figure['spread']:.3f}")
 
 
 def folded_per_cent(figure: Json) -> str:
-    """Format a rate of a rotation in per cent, ``6.0 % ± 2.1``: its mean over hosts and the standard deviation between
-    them."""
+    """Format a rate of a rotation in per cent, ``6.0 % ± 2.1``: its mean over hosts and, if known, the standard
+    deviation between them."""
     return per_cent(figure["mean"]) + ("" if figure["spread"] is None else f" ± {100 * figure['spread']:.1f}")
 
 
@@ -134,7 +136,7 @@ def worst(figure: Json, *, rate: bool = False) -> str:
 
 def gap_to_first(rotation: Json) -> str:
     """Format a rotation's mean difference from the best rotation on the same tests, with its spread and on how many
-    hosts it is ahead. Empty if unknown."""
+    hosts it is ahead. The text is empty if ``gap`` is null, as for the best rotation."""
     gap = rotation["gap"]
     if gap is None:
         return ""
@@ -143,7 +145,8 @@ def gap_to_first(rotation: Json) -> str:
 
 
 def done_of(rotation: Json) -> str:
-    """Count a rotation's completed jobs, and its others by state: ``9 of 12 (1 failed, 2 pending)``."""
+    """Count a rotation's jobs with a result that counts, and by state those not completed: ``9 of 12 (1 failed, 2
+    pending)``."""
     others = ", ".join(f"{n} {key}" for key, n in sorted(rotation["states"].items()) if key != "completed")
     return f"{rotation['done']} of {rotation['jobs']}" + (f" ({others})" if others else "")
 
@@ -154,8 +157,8 @@ def of_whom(rotation: Json) -> str:
 
 
 def to_deploy(found: Sequence[Json]) -> str:
-    """Name the models to deploy: those of jobs like the rotation's, but trained on all hosts. If there are none, say
-    how to add one."""
+    """Name the jobs in ``found``, whose models are to be deployed, with the state of each that is not completed. If
+    there are none, say how to add one."""
     if not found:
         return 'none: add a job with split_recipe = "sample" and without rotate'
     return ", ".join(
@@ -201,8 +204,8 @@ def beliefs(models: Sequence[Json]) -> str:
 
 
 def gap(a: Json, b: Json) -> tuple[str, str]:
-    """Return the difference ``b`` minus ``a`` of two figures as text, and a sentence on whether their intervals
-    overlap. Without both values, the text is a dash."""
+    """Return the difference ``b`` minus ``a`` of two figures as text, and words on whether their intervals overlap.
+    Without both values, the first text is a dash and the second says why."""
     if a["value"] is None or b["value"] is None:
         return "–", "one of the two has no figure"
     difference = f"{b['value'] - a['value']:+.{min(digits(a), digits(b))}f}".replace("-", "−")

@@ -1,7 +1,7 @@
 """The route table: every endpoint once, with its callers, its messages and its refusals.
 
-Starlette's routes, the access policy and the OpenAPI document (except for the pages) are made from it. A new route is a
-row here and, in one of the endpoint modules of the HTTP layer, the function named like its operation.
+Starlette's routes, the access policy and the OpenAPI document (except for the pages) are made from this table. A new
+route is a row here and, in one of the endpoint modules of the HTTP layer, the function named like its operation.
 """
 
 from training.fleet.wire import attempts, views
@@ -83,7 +83,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/workers/{host_id}/release", Access.OPERATOR, "release",
         "Release a host from quarantine", reply=wire.ReleaseReply, problem_types=_STATE),
     Route("POST", "/v1/workers/{host_id}/pause", Access.OPERATOR, "pause",
-        "Pause a host: its trainers stop where they are, and it gets no jobs", reply=wire.HostOrderReply),
+        "Pause a host: its trainers are suspended, and it gets no jobs", reply=wire.HostOrderReply),
     Route("POST", "/v1/workers/{host_id}/drain", Access.OPERATOR, "drain",
         "Drain a host: it gets no jobs; what it trains runs to its end, or is handed back", reply=wire.HostOrderReply,
         parameters=("now",)),
@@ -110,9 +110,9 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/renew", Access.OWNER, "renew",
         "Renew the certificate of this connection", wire.RenewRequest, wire.CertificateReply, _PLAIN),
     Route("POST", "/v1/invitations", Access.OPERATOR, "invite",
-        "Make a one-time code for a host, an operator or a reader", wire.InviteRequest, wire.InviteReply, _PLAIN),
+        "Make a one-time code for a name in a role", wire.InviteRequest, wire.InviteReply, _PLAIN),
     Route("POST", "/v1/revoke", Access.OPERATOR, "revoke",
-        "Revoke the certificates and codes of a host, an operator or a reader", wire.RevokeRequest, wire.RevokeReply,
+        "Revoke the certificates and codes of a name in a role", wire.RevokeRequest, wire.RevokeReply,
         _NAMED),
     Route("GET", "/v1/certificates", Access.OPERATOR, "certificates",
         "List the certificates", reply=wire.CertificatesReply),
@@ -121,7 +121,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/tokens", Access.OPERATOR, "add_token",
         "Make an operator's or a reader's token", wire.TokenRequest, wire.TokenReply, _STATE),
     Route("POST", "/v1/tokens/revoke", Access.OPERATOR, "revoke_token",
-        "Revoke a token", wire.TokenRevokeRequest, wire.TokenRevokeReply, _NAMED),
+        "Revoke one token of a name, or all", wire.TokenRevokeRequest, wire.TokenRevokeReply, _NAMED),
     Route("GET", "/v1/audit", Access.OPERATOR, "audit",
         "Read the audit: who did what", reply=wire.AuditReply, parameters=_PAGE),
     Route("GET", "/v1/gc", Access.READER, "gc",
@@ -147,7 +147,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", f"{SET}/unname", Access.OPERATOR, "unname_dataset",
         "Free one of a data set's names", wire.DatasetUnnameRequest, wire.DatasetView, _STATE),
     Route("GET", "/metrics", Access.ANYONE, "metrics", "Get the figures for Prometheus", media="text/plain"),
-    Route("GET", "/v1/openapi.json", Access.ANYONE, "openapi", "Get this document", reply=dict),
+    Route("GET", "/v1/openapi.json", Access.ANYONE, "openapi", "Get the OpenAPI document", reply=dict),
     Route("GET", "/", Access.ANYONE, "fleet_page",
         "Show the fleet", media=HTML, shown=DashboardPage("Fleet", outlook=True)),
     Route("GET", "/jobs", Access.ANYONE, "jobs_page",

@@ -1,8 +1,8 @@
 """Messages about saved states of trainers, and how a state is transferred.
 
-A state travels in chunks, like a data set (:mod:`training.fleet.wire.dataset_listing`). A worker announces its listing,
-uploads its chunks, and then has the receiver keep it as the job's newest. Only the holder of the job's live claim may
-upload or fetch it.
+A state travels in chunks, like a data set (:mod:`training.fleet.wire.dataset_listing`). A worker announces a state's
+listing, uploads its chunks, and then has the receiver keep this state as the job's newest. Only the holder of the job's
+live claim may upload or fetch a state.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ STATE_BYTES_MAX = 4 * 1024**3  # of one job's state
 class Stretch(Wire):
     """The part of a training that one attempt did: the epochs (or trees) after ``begins``, up to ``ends``.
 
-    Null: the trainer does not count epochs; or, in the last stretch, it printed none.
+    A null bound means that the trainer does not count epochs or, in the last stretch, that it printed none.
     """
 
     attempt: int
@@ -40,7 +40,8 @@ class StateView(Wire):
 
 
 class StateDraftReply(Wire):
-    """``PUT …/state/{id}``: the chunks to upload before the state can be kept."""
+    """``PUT …/state/{id}``: the first missing chunks, at most 4,096, which must be uploaded before the state can be
+    kept."""
 
     state_id: str
     missing: list[str]

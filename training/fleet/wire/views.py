@@ -44,8 +44,8 @@ class EventView(Wire):
 
 
 class Figure(Wire):
-    """A figure of a report with its 95 % interval. Without a value or an interval its members are null, and ``why`` has
-    the reason."""
+    """A figure of a report with its 95 % interval. A value or interval that is absent is null, and ``why`` has the
+    reason."""
 
     value: float | None = None
     low: float | None = None
@@ -210,7 +210,8 @@ class Line(Wire):
 
 
 class ReportView(Wire):
-    """The figures of a report that pages draw. At most 40 hosts, and four lines of 200 points."""
+    """The figures of a report that pages draw. ``per_host`` has at most 40 hosts, ``roc`` at most four lines of at most
+    200 points."""
 
     result: ResultView
     roc: list[Line] = []

@@ -1,7 +1,8 @@
-"""Describe the receiver's answers in words, the same on pages and on the command line. Pure: values in, text out.
+"""Describe the receiver's answers in words, the same on pages and on the command line. No function here changes its
+arguments, reads a clock or does I/O.
 
-The values come from other machines: they may be of any type and hold control characters. The code that shows a text
-makes it printable.
+Texts from other machines may hold control characters; the code that shows a text makes it printable. A member of free
+form, such as ``progress``, may be of any type.
 """
 
 import math
@@ -41,13 +42,15 @@ _CALENDAR_ENDS = 253_402_300_800.0  # the year 10000
 
 
 def number(value: object) -> float | None:
-    """Return a value from the wire as a float; None unless it is a finite number below 1e15 (booleans are none)."""
+    """Return a value from the wire as a float; None unless it is a number between -1e15 and 1e15; a boolean gives None,
+    too."""
     good = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if good and abs(value) < 1e15 and math.isfinite(value) else None  # type: ignore[arg-type]
 
 
 def duration(seconds: object) -> str:
-    """Format a number of seconds as text, such as "2 h 10 min"; return an empty text if ``seconds`` is no number."""
+    """Format a number of seconds as text, such as "2 h 10 min"; return an empty text where :func:`number` gives
+    None."""
     known = number(seconds)
     return "" if known is None else long_time(known)
 
@@ -61,14 +64,15 @@ def moment(at: object, form: str = "%Y-%m-%d %H:%M UTC", unknown: str = "an unkn
 
 
 def day(at: object) -> str:
-    """Format the date (UTC) of a time in epoch seconds."""
+    """Format the date (UTC) of a time in epoch seconds; without a valid time return "an unknown day"."""
     return moment(at, "%Y-%m-%d", "an unknown day")
 
 
 def typed(job: Json) -> str:
-    """Return the argument that names a job on a command line: its name, quoted for the shell.
+    """Return the argument that names a job on a command line: its name, quoted for the shell, or its id.
 
-    Return the id instead if the job has left the plan, or if its name is blank, begins with a dash or is not printable.
+    A job that has left the plan is named by the first 12 digits of its id. A job whose name is blank, begins with a
+    dash or is not printable is named by its whole id.
     """
     name = str(job.get("name") or "")
     if _left(job):
@@ -119,7 +123,8 @@ def removed_lines(detail: Json) -> list[str]:
 
 
 def carried(why: Sequence[Json]) -> str:
-    """Name the channels that caused an incident's alarms, each with its share of the rise in the score."""
+    """Name the channels that caused an incident's alarms, each with its share of the rise in the score if that is
+    known."""
     named = [(one_line(each.get("channel"), 60), number(each.get("share"))) for each in why]
     return ", ".join(name if share is None else f"{name} {share:.0%}".replace("%", " %") for name, share in named)
 
@@ -158,7 +163,8 @@ def progress(view: Json) -> str:
     """Describe how far a running job's trainer is: epochs done of those planned, or the share of data fetched, or its
     last event.
 
-    A paused trainer is marked. The text is empty if the job is neither running nor paused.
+    For a paused trainer the text begins with "paused". The text is empty unless the job is paused, or is claimed or
+    running and has progress.
     """
     done = _progress(view)
     return f"paused{f' at {done}' if done else ''}" if view.get("paused") else done
@@ -178,7 +184,7 @@ def _progress(view: Json) -> str:
 
 
 def share_done(view: Json) -> float | None:
-    """Return the share of a job's epochs that are trained, 0 to 1; None if its trainer does not report it.
+    """Return the share of a job's epochs that are trained, 0 to 1; None if its progress does not say it.
 
     While the job's data are fetched, return the share of their bytes that have arrived.
     """
@@ -192,8 +198,8 @@ def share_done(view: Json) -> float | None:
 
 
 def silence(view: Json, now: object) -> str:
-    """Say for how long the host of a running job has sent no heartbeat. Return an empty text if that is not longer than
-    a minute (twice the default interval)."""
+    """Say for how long the host of a claimed or running job has sent no heartbeat. The text is empty unless such a
+    job's last heartbeat is known to be over a minute old (twice the default interval)."""
     heard, present = number(view.get("heartbeat_at")), number(now)
     live = view.get("status") in ("running", "claimed")
     if not live or heard is None or present is None or present - heard <= 2 * HEARTBEAT_S:
@@ -217,8 +223,8 @@ def under_way(view: Json, now: object) -> str:
 
 
 def facts(detail: Json, needs: str) -> Iterator[tuple[str, str]]:
-    """Yield label and text of each known fact about a job other than its state. ``needs`` is the text of its
-    constraints."""
+    """Yield (label, text) pairs about a job, from its model to its id, without pairs whose text is empty. ``needs`` is
+    the text of the job's constraints."""
     job, spec = detail["job"], detail["spec"]
     said = (
         ("model", f"{job['model']}, {job['mode']}"),
@@ -238,8 +244,8 @@ def facts(detail: Json, needs: str) -> Iterator[tuple[str, str]]:
 
 
 def left_s(view: Json) -> float | None:
-    """Return the remaining seconds by the trainer's estimate; None if the trainer is paused, reports none, or reports
-    over a year."""
+    """Return the remaining seconds by the trainer's estimate; None if the trainer is paused, reports none, or reports a
+    negative number or over a year."""
     said = None if view.get("paused") else view.get("progress")
     left = number(said.get("eta_s")) if isinstance(said, Mapping) else None
     return left if left is not None and 0 <= left <= _ETA_MOST_S else None
@@ -254,7 +260,7 @@ def marks(view: Json) -> list[str]:
 
 
 def held(view: Json, now: object) -> str:
-    """Show who put a job on hold, and when; empty if it is not held."""
+    """Say who put a job on hold and how long ago: "by NAME, 3 min ago"; empty if the job is not held."""
     if not view.get("held_by"):
         return ""
     since = ago(view.get("held_at"), now)
@@ -267,8 +273,8 @@ def left(view: Json) -> bool:
 
 
 def trained(view: Json) -> str:
-    """Name what a completed job was trained on, as its worker reported: digests of data and code, and the commit. Empty
-    for other jobs."""
+    """Name what a completed job was trained on, as its worker reported: digests of data and code, and the commit. The
+    text is empty if the job is not completed."""
     if view.get("status") != "completed":
         return ""
     said = view["trained"] or {}
@@ -288,8 +294,7 @@ def split(spec: Json) -> str:
 
 
 def booked(part: Json | None) -> str:
-    """Describe the cores, memory and GPU that are booked for an attempt on its host; empty without a booking. Its
-    trainer uses one thread a core."""
+    """Describe the cores, memory and GPU that are booked for an attempt on its host; empty without a booking."""
     if part is None:
         return ""
     said = [counted(part["cores"], "cores"), f"{part['ram_gib']:.1f} GiB" if part["ram_gib"] else ""]
@@ -342,8 +347,8 @@ def plainly_said(detail: object) -> str:
 
 
 def happened(event: Json) -> str:
-    """Describe an event of a job without the job's name, and with the host if there was one: "was trained by
-    office-print"."""
+    """Describe an event of a job without the job's name: "was trained by office-print". The host is named only where
+    the words for the event end in a preposition."""
     said, host = EVENTS.get(str(event.get("transition")), str(event.get("transition"))), event.get("host")
     whole = said.endswith((" to", " on", " by", " from", " with"))
     if host and whole:

@@ -1,6 +1,6 @@
-"""The endpoints that a worker calls; :mod:`training.fleet.wire.routes` has all of them.
+"""Most endpoints that a worker calls; :mod:`training.fleet.wire.routes` has the endpoints of all callers.
 
-The module has only these endpoints, so that a worker, which must stay small, loads only its own messages.
+The other endpoints are in another module, so that a worker, which must stay small, need not load their messages.
 """
 
 from enum import StrEnum
@@ -39,7 +39,7 @@ class DashboardPage(NamedTuple):
     static site keeps. ``outlook``: the page shows the receiver's health and a forecast.
 
     The function ``page`` in a module of ``training/fleet/pages/`` renders the page of the operation ``NAME_page``. The
-    browser asks for such a page again every few seconds.
+    browser reloads the dashboard's main pages every few seconds.
     """
 
     menu: str = ""  # its title in the menu; empty: links lead to it
@@ -67,8 +67,8 @@ class Route(NamedTuple):
 
     @property
     def page(self) -> bool:
-        """Return True for an endpoint whose answer browsers show. The others are for programs, and docs/openapi.json
-        describes them."""
+        """Return True for an endpoint whose answer browsers show. Endpoints for which this is False are for programs,
+        and docs/openapi.json describes them."""
         return self.media == HTML or self.path.startswith("/static/")
 
 
