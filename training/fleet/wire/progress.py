@@ -72,7 +72,7 @@ def taken(line: str, bytes_max: int = PROGRESS_BYTES_MAX) -> tuple[JsonObject | 
     an empty text.
 
     Fields of at most ``bytes_max`` bytes in all are taken, the known ones first. If ``event`` does not fit, the fields
-    are None and the remark says so.
+    are None and the remark says why.
     """
     if not line.startswith("{"):
         return None, ""

@@ -61,8 +61,8 @@ class _Split(Struct):
 
 
 def read(body: bytes) -> ReportView:
-    """Return the figures of a report that pages draw. If ``body`` is no report, the result has no figures and its
-    ``why`` says so."""
+    """Return the figures of a report that pages draw. If ``body`` is no report, the result has no figures, and its
+    ``why`` has the reason."""
     try:
         said = msgspec.json.decode(body, type=dict[str, Raw])
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
@@ -117,8 +117,8 @@ def _parts(raw: Raw | None) -> dict[str, Raw]:
 
 
 def _figure(raw: Raw | None, *, share: bool = True) -> Figure:
-    """Read a metric's value and 95 % interval; without one of them the figure's ``why`` says so. ``share``: both must
-    lie between 0 and 1."""
+    """Read a metric's value and 95 % interval; without one of them the figure's ``why`` has the reason. ``share``: both
+    must lie between 0 and 1."""
     if raw is None:
         return Figure(why="not given")
     said = _part(raw, _Metric, _UNREADABLE)
