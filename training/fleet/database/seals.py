@@ -1,11 +1,11 @@
-"""A checksum in each row, written by this program only, by which changes by other programs are found.
+"""A checksum in each row of the tables ``SEALED``, by which changes by other programs are found.
 
-Only the database adapter uses it, not the queue. Each connection that writes has temporary triggers, which write a
-row's checksum into its column ``seal`` and count the rows of each table. These triggers read nothing back, and are not
-stored in the file. :func:`look` finds rows that another program, a person or a failing disk has changed, removed or
-added.
+Each connection that writes has temporary triggers, which write a row's checksum into its column ``seal`` and count the
+rows of each table. The triggers are not stored in the file. By the checksums :func:`look` finds rows that another
+program, a person or a failing disk has changed; by the counts it finds that rows are missing or too many.
 
-A column that holds its default is not part of the checksum, so that a later version may add one.
+A column that holds its default is not part of the checksum, so that a later version may add a column without changing
+the checksums.
 """
 
 import hashlib
@@ -34,8 +34,8 @@ Columns = Sequence[tuple[str, Any]]  # names and defaults, sorted
 
 
 class Sealed(NamedTuple):
-    """The result of checking one table: the rows that do not match their checksum, and the number of rows with its
-    expected value."""
+    """The result of checking one table: the keys of the rows that do not match their checksum, the number of rows, and
+    the expected number."""
 
     table: str
     broken: Sequence[Sequence[Any]]  # keys of the rows that do not match their checksum
@@ -44,14 +44,16 @@ class Sealed(NamedTuple):
 
 
 def seal(columns: Columns, values: Sequence[Any]) -> int:
-    """Return a row's checksum: 64 bits of a SHA-256 over the columns that do not hold their default."""
+    """Return a row's checksum, a signed integer: 64 bits of a SHA-256 over the names and values of the columns that do
+    not hold their default."""
     said = [(name, value) for (name, default), value in zip(columns, values, strict=True) if value != default]
     found = hashlib.sha256(ascii(said).encode()).digest()
     return int.from_bytes(found[:8], "big", signed=True)
 
 
 def learn(connection: Connection) -> Mapping[str, Columns]:
-    """Register the checksum function on this connection; return the columns that checksums cover, by table."""
+    """Register a checksum function for each table of ``SEALED`` on this connection; return the columns that checksums
+    cover, by table."""
     found = {}
     for table in SEALED:
         columns = found[table] = [(column, default) for column, default, _ in _columns(connection, table)]
@@ -64,10 +66,12 @@ def learn(connection: Connection) -> Mapping[str, Columns]:
 def added(
     connection: Connection, columns: Columns, table: str, given: Sequence[str], rows: Sequence[Sequence[Any]]
 ) -> Iterator[tuple[str, Sequence[Sequence[Any]]]]:
-    """Yield the statements that add rows with their numbers and checksums, each with its parameters.
+    """Yield the statements that add rows with their numbers and checksums, each with its sets of parameters; nothing if
+    there are no rows.
 
-    The names ``given`` must be sorted, as in ``columns``; columns not given hold their defaults. The table's trigger is
-    removed meanwhile, because running it for each row takes as long as adding the row.
+    The names ``given`` must be sorted alphabetically, as ``columns`` are, and lack ``seq``; columns not given hold
+    their defaults. The table's trigger for new rows is removed meanwhile, because running it for each row takes as long
+    as adding the row.
     """
     if not rows:
         return
@@ -98,8 +102,8 @@ def keep(connection: Connection) -> None:
 
 
 def look(connection: Connection) -> Iterator[Sealed]:
-    """Check every table that has checksums or counts, and yield its result; call :func:`learn` on the connection
-    first."""
+    """Check the checksums and the number of rows of every table, and yield each table's result; call :func:`learn` on
+    the connection first."""
     for table in COUNTED:
         keys: list[Row] = []
         if table in SEALED:

@@ -1,9 +1,9 @@
 """The adapter that implements :class:`training.fleet.database.writer.Database` with SQLite: pragmas, transactions,
 migrations, errors.
 
-The database uses WAL with ``synchronous=FULL``, because NORMAL keeps the file sound after a power cut but loses
-acknowledged commits. Every writing transaction is explicit and IMMEDIATE, because a transaction that reads first and
-writes later may fail immediately.
+The database uses WAL, by default with ``synchronous=FULL``, because NORMAL keeps the file sound after a power cut but
+may lose acknowledged commits. Every writing transaction is explicit and IMMEDIATE, because a transaction that reads
+first and writes later may fail immediately.
 """
 
 import contextlib
@@ -103,8 +103,8 @@ class SqliteDatabase:
         return DatabaseError(f"cannot use the database {self.path}: {error}; {remedy}")
 
     def _prepare(self, synchronous: str | None) -> None:
-        """Set the connection's pragmas, check or create the tables, and begin checksums. ``synchronous`` is None for a
-        read-only connection."""
+        """Set the connection's pragmas, check or create the tables, and begin checksums. For a read-only connection
+        ``synchronous`` is None, and nothing is created or written."""
         self.connection.row_factory = sqlite3.Row
         self._pragma("busy_timeout = 5000")
         self._pragma("trusted_schema = OFF")
@@ -135,7 +135,8 @@ class SqliteDatabase:
             raise DatabaseError(f"the database {self.path} belongs to another program; name another file with --db")
 
     def _migrate(self) -> None:
-        """Create the tables, or run the migrations from the file's version to the present one, in one transaction."""
+        """Create the tables, or run the migrations from the file's version to the present one, in one transaction. A
+        file of the present or a later version is only checked."""
         if self._pragma("user_version")[0] >= SCHEMA_VERSION:
             self._require_shape()
             return
@@ -172,8 +173,8 @@ class SqliteDatabase:
         )
 
     def _check_place(self) -> None:
-        """Raise DatabaseLost if another program removed, replaced or overwrote the file that this connection opened, or
-        its log.
+        """Raise DatabaseLost if another program removed or replaced the database file or its log, or wrote another
+        database into the file.
 
         SQLite would write on where no later start looks. The log must not be left beside a file to which it does not
         belong, because the next start would write it into that file.
@@ -203,8 +204,8 @@ class SqliteDatabase:
         )
 
     def _is_named(self) -> bool:
-        """Return True if the file alone, without its log, names the database that was opened, or cannot be looked
-        at."""
+        """Return whether the file alone, without its log, holds the id of the database that was opened. A file that
+        cannot be opened counts as True, a damaged one as False."""
         uri = f"{Path(self.path).absolute().as_uri()}?mode=ro&immutable=1"
         try:
             with closing(sqlite3.connect(uri, uri=True)) as alone:
@@ -239,8 +240,8 @@ class SqliteDatabase:
         settle(unfinished, target)
 
     def damage(self) -> list[str]:
-        """Return what SQLite finds wrong with the file: damaged pages or indexes, and rows that refer to missing rows.
-        An empty list: nothing."""
+        """Return what SQLite finds wrong with the file: up to 20 damaged pages or indexes, and up to 20 rows that refer
+        to missing rows. An empty list means that the file is sound."""
         try:
             pages = [row[0] for row in self.connection.execute("PRAGMA integrity_check(20)")]
             orphans = self.connection.execute("PRAGMA foreign_key_check").fetchmany(20)
@@ -252,8 +253,8 @@ class SqliteDatabase:
         return found + [f"row {row[1]} of {row[0]} names a row of {row[2]} that does not exist" for row in orphans]
 
     def foreign(self) -> list[str]:
-        """Return sentences about tables, columns, indexes and views in which the file differs from this program's
-        schema."""
+        """Return a clause (``it lacks the view x``) for each column, index and view in which the file differs from this
+        program's schema."""
         try:
             wanted, there = _own_shape(), _shape(self.connection)
         except sqlite3.Error as error:
@@ -282,7 +283,7 @@ class SqliteDatabase:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Run the ``with`` block in BEGIN IMMEDIATE … COMMIT; within another transaction, in a savepoint. Any exception
-        undoes it."""
+        in the block undoes its changes and is raised."""
         with self._lock:
             begin, commit, undo = _verbs(self._depth)
             outermost = self._depth == 0
@@ -368,15 +369,14 @@ class SqliteDatabase:
             raise _translated(error, self.path) from error
 
     def _try(self, sql: str) -> None:
-        """Execute a statement that undoes a transaction; ignore its errors, because the error before it is the one to
-        report."""
+        """Execute a rollback or a checkpoint, and ignore SQLite's errors."""
         with contextlib.suppress(sqlite3.Error):
             self.connection.execute(sql)
 
 
 def named_in(path: Path) -> str | None:
-    """Return the database's id from a file, without changing the file; None if the file cannot be read, which opening
-    it will report."""
+    """Return the database's id from a file, without changing the file; None if the file cannot be read or holds no
+    id."""
     with contextlib.suppress(sqlite3.Error), closing(sqlite3.connect(_read_only_uri(path), uri=True)) as connection:
         for (database_id,) in connection.execute(statements()["database_id"]):
             return str(database_id)
@@ -387,7 +387,8 @@ _Place = tuple[int, int, int]  # a file's device and inode, and when it was last
 
 
 def _place_of(path: str) -> _Place | None:
-    """Return the place of the file with this name; None if there is none, as for a database in memory."""
+    """Return the device, the inode and the time of the last write (ns) of the file with this name; None if there is no
+    such file, as for a database in memory."""
     with contextlib.suppress(OSError):
         there = os.stat(path)  # noqa: PTH116 - a URI's path, too
         return there.st_dev, there.st_ino, there.st_mtime_ns
@@ -400,8 +401,8 @@ def _file_of(path: str) -> tuple[int, int] | None:
 
 
 def fold_log(path: Path) -> None:
-    """Write a database's write-ahead log into the database file; do nothing if they cannot be read, or another process
-    uses them."""
+    """Try to write a database's write-ahead log into the database file; ignore SQLite's errors, for instance if the
+    file cannot be read."""
     with contextlib.suppress(sqlite3.Error), closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
@@ -479,7 +480,8 @@ def _run_script(connection: sqlite3.Connection, script: str) -> None:
 
 
 def _translated(error: sqlite3.Error, path: str) -> DatabaseError:
-    """Return an error of SQLite as a sentence about the file at ``path``: what is wrong, and what helps."""
+    """Convert an error of SQLite to a DatabaseError, whose text says what is wrong with the file at ``path`` and, if
+    known, what helps."""
     name = getattr(error, "sqlite_errorname", "")
     if name == "SQLITE_FULL" or (name.startswith("SQLITE_CANTOPEN") and lacks_inodes(Path(path))):
         return DatabaseFull(f"the disk of {path} is full; {to_free(Path(path))}, nothing acknowledged was lost")

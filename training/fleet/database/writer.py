@@ -1,8 +1,8 @@
 """The queue's view of a database: named statements, transactions, and one writer that groups commits.
 
 The queue knows *transactions and named statements*, never an SQL dialect; ``database.sqlite`` is the adapter. The
-writer owns the connection: calls that arrive together share a transaction, each in its own savepoint. They are answered
-after the commit, so that "acknowledged" means "durable" at a fraction of one fsync per call.
+writer owns the connection: calls that arrive together share a transaction, each in its own savepoint. Each call is
+answered after the commit, so that "acknowledged" means "durable" at a fraction of one fsync per call.
 """
 
 import queue
@@ -52,8 +52,8 @@ class Database(Protocol):
     """The operations of a database adapter. Every method reads all rows of its statement before it returns."""
 
     def transaction(self) -> AbstractContextManager[None]:
-        """Return a context manager for a transaction, which is durable when the outermost one ends. An inner one can be
-        undone alone."""
+        """Return a context manager for a transaction, which is durable when the outermost one ends. An inner
+        transaction can be undone alone."""
         ...
 
     def all(self, statement: str, **params: Any) -> list[Row]: ...
@@ -61,7 +61,7 @@ class Database(Protocol):
     def one(self, statement: str, **params: Any) -> Row | None: ...
 
     def number(self, statement: str, **params: Any) -> int:
-        """Return the one number that a statement finds; 0 if it finds none."""
+        """Return the number in the first column of the first row that a statement finds; 0 if it finds no row."""
         ...
 
     def run(self, statement: str, **params: Any) -> int:
@@ -73,8 +73,8 @@ class Database(Protocol):
         ...
 
     def add(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Add many rows with these columns, in order, to a table that numbers its rows; other columns get their
-        defaults."""
+        """Add rows to a table that numbers its rows. ``columns`` names the rows' values, sorted alphabetically; other
+        columns get their defaults."""
         ...
 
     def version(self) -> int:
@@ -97,7 +97,8 @@ def id_of(database: Database) -> str:
 
 @cache
 def statements() -> Mapping[str, str]:
-    """Load the named statements in the folder ``sql``: the SQL text of each, by its name."""
+    """Load the named statements from the files ``_STATEMENTS`` in the folder ``sql``: the SQL text of each, by its
+    name."""
     folder = Path(__file__).with_name("sql")
     texts = [(folder / name).read_text(encoding="utf-8") for name in _STATEMENTS]
     found: dict[str, str] = {}
@@ -116,8 +117,8 @@ def named(text: str) -> Iterator[tuple[str, str]]:
 
 
 class Writer:
-    """The thread that owns the database. :meth:`submit` takes a call and returns a future, which ends when the call's
-    commit is durable."""
+    """The thread that owns the database. :meth:`submit` takes a call and returns a future, which gets the call's result
+    once the commit is durable, or the error."""
 
     GROUP_MAX = 64  # calls in one transaction: the first waits for the work of the others
 
@@ -132,8 +133,9 @@ class Writer:
         self._thread.start()
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
-        """Run ``call`` on the writer's thread, in a savepoint of its own within a shared transaction; return the future
-        of its result."""
+        """Run ``call`` on the writer's thread, in a transaction that it may share; return the future of its result. If
+        the call fails, its own changes are undone, and the future gets the error. After :meth:`close` the future gets
+        WriterClosed."""
         future: Future[T] = Future()
         with self._door:
             if not self._closed:
@@ -192,8 +194,8 @@ class Writer:
     def _one(
         self, call: Callable[[], Any], future: Future[Any], *, alone: bool
     ) -> tuple[Future[Any], Any, BaseException | None]:
-        """Run one call of a group in a savepoint, or ``alone`` without: if that fails, the whole transaction is undone.
-        Return its future, result and error."""
+        """Run one call of a group, in a savepoint unless it is ``alone``; return its future, result and error.
+        DatabaseFull and DatabaseLost are raised, because they undo the whole transaction."""
         try:
             with nullcontext() if alone else self._database.transaction():
                 return future, call(), None

@@ -48,8 +48,8 @@ def memory_folders(root: Path = Path("/")) -> list[Path]:
 
 
 def own_group(root: Path = Path("/")) -> tuple[Path, Path] | None:
-    """Return the folder of this process's group in the unified hierarchy, and the hierarchy's top folder; None without
-    one."""
+    """Return the folder of this process's group in the unified hierarchy (cgroup v2), and the hierarchy's top folder;
+    None if no such hierarchy is mounted."""
     found = _hierarchies(root)
     return next(((levels[0], mount.folder) for mount, levels in found if levels and not mount.controllers), None)
 
@@ -106,8 +106,8 @@ def _cpus(folder: Path) -> Iterator[float]:
 
 
 def _memory(folder: Path) -> Iterator[tuple[int, int]]:
-    """Yield the group's (limit, still available) in bytes, if it has a limit. Clean page cache counts as available: the
-    kernel drops it on demand."""
+    """Yield the group's (limit, still available) in bytes, if it has a limit. The inactive page cache counts as
+    available: the kernel drops it on demand."""
     for limit_file, used_file, cache_key in (
         ("memory.max", "memory.current", "inactive_file"),
         ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -126,7 +126,8 @@ def group_memory(folder: Path, used_file: str = "memory.current", cache_key: str
 
 
 def _number(text: str) -> int | None:
-    """Return a limit as a number; None for ``max``, ``-1`` and an empty file."""
+    """Return a limit as a number; None for text that is no unsigned integer, such as ``max``, ``-1`` and an empty
+    file."""
     text = text.strip()
     return int(text) if text.isascii() and text.isdigit() else None
 

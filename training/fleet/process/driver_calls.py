@@ -28,7 +28,8 @@ class DriverCalls:
         return self._words if self._overdue else None
 
     def ask(self, question: Callable[[], _T]) -> _T | None:
-        """Return the answer of ``question``, or None if it is not there in time. Raises what ``question`` raises."""
+        """Return the answer of ``question``; None if it does not come within the limit, or, at once, while an earlier
+        answer is overdue. Raises what ``question`` raises within the limit."""
         if self.silent:
             return None
         answer: Future[_T] = Future()

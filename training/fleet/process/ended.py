@@ -11,12 +11,14 @@ RSS_SHARE = 0.8  # share of the free memory: a process killed while using that m
 
 @frozen
 class Ended:
-    """The end of one trainer: its exit ``code``, or the ``signal`` that killed it; neither when its launcher died and
-    the exit status was lost. ``cpu_s`` (seconds) and ``max_rss_kib`` are 0 where the system does not report them.
+    """The end of one trainer: its exit ``code``, or the ``signal`` that killed it; neither when its launcher died or
+    did not answer, so that the exit status was lost. ``cpu_s`` (seconds) and ``max_rss_kib`` are 0 where the system
+    does not report them.
 
-    ``left``: processes of its tree that could not be ended. The other two are 0 unless lack of memory may be the cause
-    of the end. ``oom_kills``: processes that the kernel killed for lack of memory while the trainer ran, in its control
-    group or on the whole machine. ``free_kib``: the memory that was free for the trainer at its start.
+    ``left``: how many processes of its tree could not be ended. ``oom_kills``: how many processes the kernel killed for
+    lack of memory while the trainer ran, in our control groups or on the whole machine. ``free_kib``: the memory that
+    was free at the trainer's start, or what our control groups allow if that is less. ``oom_kills`` and ``free_kib``
+    are 0 unless SIGKILL or exit status 137 ended the trainer.
     """
 
     code: int | None = None
@@ -34,13 +36,14 @@ class Ended:
     @property
     def killed_for_memory(self) -> bool:
         """Return True if SIGKILL or exit status 137 ended the trainer and memory was short. Memory was short if the
-        kernel killed processes for lack of it, or the trainer used most of the free memory."""
+        kernel killed processes for lack of it, or the trainer used at least ``RSS_SHARE`` of the free memory."""
         killed = self.signal == SIGKILL or self.code == Exit.OUT_OF_MEMORY
         full = self.free_kib > 0 and self.max_rss_kib >= RSS_SHARE * self.free_kib
         return killed and (self.oom_kills > 0 or full)
 
     def describe(self) -> str:
-        """Describe the end for people: ``exit status 2``, ``killed by SIGKILL``."""
+        """Describe the end for people: ``exit status 2``, ``killed by SIGKILL``, ``lost together with its
+        launcher``."""
         if self.code is not None:
             return f"exit status {self.code}"
         if self.lost:

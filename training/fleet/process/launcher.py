@@ -10,9 +10,9 @@ trainer's whole tree is killed. So no trainer is left after a worker was killed 
 - on other POSIX systems the trainer's process group alone: a process that leaves the group is not killed;
 - on Windows the members of the job object, which the worker holds (windows.py).
 
-Three kinds of process survive: one in the kernel's uninterruptible sleep, one of another user, and one that a service
-manager was asked to start. If this program itself is killed, the worker kills the trainer's process group and control
-group, and the processes that have the job's state folder in their environment.
+Three more kinds of process survive: one in the kernel's uninterruptible sleep, one of another user, and one that a
+service manager was asked to start. If this program itself is killed, the worker kills the trainer's process group and
+control group, and the processes that have the job's state folder in their environment.
 
 This program is started as ``python -I -S launcher.py``: without site-packages, and without this folder on the module
 path. Commands arrive on standard input, reports leave on standard output, one JSON value a line::
@@ -61,7 +61,7 @@ def in_words(error: BaseException) -> str:
 
 def put_down(end: dict[str, Any], record: str | None) -> None:
     """Write a trainer's end to the file ``record``, if given, for the next worker if this one was killed meanwhile. The
-    callers leave out an end that the worker ordered, which says nothing about the trainer, except exit status 0."""
+    callers do not record an end that the worker ordered, unless its exit status is 0."""
     if record:
         with contextlib.suppress(OSError):
             with open(record + ".part", "w") as file:  # noqa: PTH123 - pathlib would double our start-up
@@ -89,7 +89,8 @@ def control(option: int, value: int) -> None:
 
 
 def stay() -> None:
-    """Ignore signals that would end this process: only the closing of the pipe ends it."""
+    """Ignore the signals by which processes are usually stopped, such as SIGTERM and SIGINT, so that the closing of the
+    pipe ends this process."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"):
         signal.signal(getattr(signal, name), signal.SIG_IGN)
 
@@ -132,7 +133,7 @@ def running() -> list[int]:
 
 
 def parent_of(pid: int) -> int:
-    """Return the id of a process's parent; 0 if the process has ended."""
+    """Return the id of a process's parent; 0 if the process has ended or ``/proc`` does not show it."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
             return int(file.read().rpartition(b")")[2].split()[1])
@@ -203,7 +204,7 @@ class PosixLauncher:
 
     def serve(self) -> None:
         """Carry out commands until standard input ends; then kill the running trainer. With ``once``, end when the
-        trainer has ended."""
+        trainer has ended or could not be started."""
         import select
 
         be_readable(False)
@@ -350,10 +351,11 @@ class PosixLauncher:
         report(end)
 
     def sweep(self) -> int:
-        """Kill and reap the trainer's remaining processes; return the number of children that cannot be ended.
+        """Kill and reap the trainer's remaining processes; return the number of this process's children that could not
+        be ended.
 
-        Only our children are killed: no other process reaps them, so their ids cannot be reused. When they end, their
-        children become ours, until there is none.
+        By process id, only children of this process are killed: no other process reaps them, so their ids cannot be
+        reused. When a child ends, this process adopts the child's own children (Linux), until none is left.
         """
         import time
 
@@ -406,8 +408,8 @@ def put_at(number: int, opened: int) -> None:
 
 
 def serve_windows() -> None:
-    """Run the one trainer of a launcher on Windows; Ctrl-Break asks the trainer to stop. The worker kills it through
-    the job object."""
+    """Run the one trainer of a launcher on Windows. On ``terminate`` it sends the trainer Ctrl-Break; on ``kill`` and
+    at the end of the input it kills the trainer. The worker kills the trainer's whole tree through the job object."""
     import subprocess
     import threading
 

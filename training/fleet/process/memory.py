@@ -22,7 +22,7 @@ class MemoryState(NamedTuple):
 
 
 def memory_state(root: Path = ROOT) -> MemoryState:
-    """Return the present state, read from a few small files in a tenth of a millisecond. Never raises."""
+    """Return the present state, read from a few small files. Never raises."""
     free_kib = _field(root / "proc/meminfo", "MemAvailable:")
     # The machine's count has the groups' in it; in a container only one of the two may be readable.
     in_groups = max((_field(events, "oom_kill") for events in _event_files(root)), default=0)

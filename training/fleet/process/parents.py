@@ -1,7 +1,8 @@
 """The worker's side of warm parents (warm.py): decide when to have one, and get launchers forked from it.
 
 No trainer depends on a warm parent: if the parent fails, ends or grows, or its child does not start, the trainer is
-started normally. The log says why in one sentence. After three failures in a row this worker stops trying.
+started normally. Each failure is logged in one sentence. After three failures in a row this worker forks no more
+trainers.
 """
 
 import json
@@ -115,7 +116,7 @@ class _Parent:
         return self._popen.pid
 
     def fork(self) -> Forked:
-        """Order a fork of the parent, and return the launcher that it becomes."""
+        """Order a fork of the parent, and return the launcher that the forked process becomes."""
         answer, (stdin, stdout) = self.ask({"fork": True}, FORK_S)
         return Forked(int(answer["forked"]), os.fdopen(stdin, "wb"), os.fdopen(stdout, "rb"))
 
@@ -154,8 +155,8 @@ class _Parent:
 class WarmParents:
     """The warm parents of one worker. Several threads may use it.
 
-    ``owner`` is the worker's state folder; each parent has it in its environment as ``state_variable``, by which it can
-    be found.
+    ``owner`` is the worker's state folder, or None. Each parent has this folder in its environment, in the variable
+    named ``state_variable``, by which a later worker finds the process.
     """
 
     owner: Path | None
@@ -202,8 +203,8 @@ class WarmParents:
             self._fault(why)
 
     def close(self) -> None:
-        """End all warm parents. A parent that is still importing is killed first, because it holds the lock until it
-        answers."""
+        """End all warm parents. They are killed before the lock is taken, because a start that waits for an importing
+        parent holds the lock."""
         self._off = True
         for parent in list(self._parents.values()):
             parent.kill()

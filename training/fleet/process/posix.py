@@ -32,8 +32,8 @@ def group_for(owner: Path) -> Path | None:
     ``owner``.
 
     The folder is inside this process's own group, which is writable in a service with ``Delegate=yes``, a user's
-    session and for most containers' root. Return None where it is not writable; the launcher then uses no control
-    group.
+    session and for most containers' root. Return None if that group is not writable or there is no cgroup v2; the
+    launcher then uses no control group.
     """
     found = own_group()
     if found is None or not os.access(found[0], os.W_OK):
@@ -47,7 +47,7 @@ def _group_name(owner: Path) -> str:
 
 def end_group(folder: Path | None) -> list[int]:
     """Kill every member of a trainer's control group, whose launcher can no longer do it, and remove the group; return
-    the members' process ids."""
+    the members' process ids. Before Linux 5.14 the members are returned but not killed."""
     if folder is None:
         return []
     members: list[int] = []
@@ -96,9 +96,9 @@ def resume_tree(pid: int) -> None:
 def end_leftovers(variable: str, folder: Path) -> list[int]:
     """Kill the processes that were started for the state folder ``folder`` or a folder in it; return their ids.
 
-    Worker and launcher may be killed together, by the kernel or a person; then the trainer continues. Its control group
-    is named after the state folder, and its processes have the folder in their environment. Unlike a remembered process
-    id, neither can mean another process.
+    Worker and launcher may be killed together, by the kernel or a person; then the trainer continues. The trainer's
+    control group is named after the worker's state folder, and its processes have the job's folder in their
+    environment. Unlike a remembered process id, neither can mean another process.
     """
     here = b"\0" + os.fsencode(f"{variable}={folder}")
     markers = (here + os.fsencode(os.sep), here + b"\0")
@@ -127,5 +127,6 @@ def end_leftovers(variable: str, folder: Path) -> list[int]:
 
 
 def _environ(pid: int) -> bytes:
-    """Return a process's environment; empty while the kernel is still loading its program."""
+    """Return a process's environment; it is empty for the kernel's own threads, and while the kernel is still loading a
+    program."""
     return Path(f"/proc/{pid}/environ").read_bytes()

@@ -1,9 +1,9 @@
 """Start trainers and end them, however badly they behave.
 
-Every trainer is ended in the same way: stop signal, grace period, kill the whole tree, limited wait, reap. Output goes
-to a file and never through a pipe. So a dead network cannot stall a trainer, and a grandchild that keeps a pipe open
-cannot stall the worker. A launcher (launcher.py) is between worker and trainer, so that a killed worker leaves no
-trainer running.
+:meth:`LocalProcess.stop` ends a trainer: stop signal, grace period, kill the whole tree, limited wait. A trainer's
+output goes to a file and never through a pipe. So a dead network cannot stall a trainer, and a grandchild that keeps a
+pipe open cannot stall the worker. A launcher (launcher.py) is between worker and trainer, so that a killed worker
+leaves no trainer running.
 
 posix.py and windows.py have the parts that differ between systems, under the same names.
 """
@@ -53,10 +53,10 @@ class CommandSpec:
     """The command to start: arguments (never a shell line), folder, the whole environment, and the file for its output.
 
     ``end``: the file in which the launcher records how the trainer ended, for a later worker. An end that the worker
-    ordered is recorded only with exit status 0.
-    ``errors``: a file for its standard error, which otherwise goes to the output file. ``file_bytes``: no file that it
-    writes may become larger (POSIX).
-    ``preload``: if given, the Python program may be forked from a process that has imported these modules.
+    ordered is recorded only with exit status 0. ``errors``: a file for the command's standard error, which otherwise
+    goes to the output file. ``file_bytes``: the most bytes that any file which the command writes may have; Windows
+    does not enforce it. ``preload``: if given, the Python program may be forked from a process that has imported these
+    modules.
     """
 
     argv: Sequence[str]
@@ -85,7 +85,8 @@ class LocalProcess:
     """
 
     def __init__(self, launcher: Launcher, folder: str | None = None, group: Path | None = None) -> None:
-        """``folder``: the value of ``STATE_VARIABLE`` in its environment; ``group``: its control group's folder."""
+        """``folder``: the value of ``STATE_VARIABLE`` in the trainer's environment; ``group``: the folder of the
+        trainer's control group."""
         self._launcher = launcher
         self._folder = folder
         self._group = group
@@ -131,8 +132,8 @@ class LocalProcess:
         system.resume_tree(self._pid)
 
     def stop(self, grace_s: float) -> Ended:
-        """Stop the trainer: stop signal, up to ``grace_s`` seconds, kill, a limited wait. Return its end, an unknown
-        one if its launcher does not answer."""
+        """Stop the trainer: stop signal, up to ``grace_s`` seconds, kill, a limited wait. Return the trainer's end; if
+        its launcher does not answer, return ``Ended()``, which has neither code nor signal."""
         self.terminate()
         if (ended := self.wait(grace_s)) is not None:
             return ended
@@ -143,7 +144,8 @@ class LocalProcess:
         return self._finish(Ended())
 
     def wait_until_started(self) -> None:
-        """Wait until the trainer runs, or has run. Raises SpawnFailedError if it could not be started."""
+        """Wait until the trainer runs, or has run. Raises SpawnFailedError if it could not be started, or the launcher
+        does not answer within ``START_WAIT_S``."""
         if not self._started.wait(START_WAIT_S):
             self._launcher.destroy()
             raise SpawnFailedError(f"its launcher did not answer within {START_WAIT_S:.0f} s")
@@ -181,7 +183,7 @@ class LocalProcess:
             if self._pid:
                 self.end_without_launcher()
             else:
-                self._failure = LauncherLostError("its launcher ended before it")
+                self._failure = LauncherLostError("its launcher ended before it had started the trainer")
             self._finish(Ended())
         self._started.set()
 
@@ -337,10 +339,11 @@ def end_on_record(path: Path) -> Ended | None:
 
 
 class LocalRunner:
-    """The runner of trainers on this machine; it keeps a launcher ready from one trainer to the next."""
+    """The runner of trainers on this machine; on POSIX it uses a launcher again for the next trainer."""
 
     def __init__(self, owner: Path | None = None, *, warm: WarmParents | None = None) -> None:
-        """``owner``: the state folder that names the control groups; without one there are none.
+        """``owner``: the worker's state folder, after which the control groups are named; without ``owner`` no control
+        group is made.
 
         ``warm`` starts trainers by fork; without it every trainer is started normally.
         """
@@ -351,7 +354,7 @@ class LocalRunner:
         self._closed = False
 
     def start(self, spec: CommandSpec) -> LocalProcess:
-        """Start ``spec`` and return its process when it runs. Raises SpawnFailedError with the system's reason."""
+        """Start ``spec`` and return its process when it runs. Raises SpawnFailedError, which says why."""
         try:
             spec.output.parent.mkdir(parents=True, exist_ok=True)
             return self._forked(spec) or self._fresh(spec)
@@ -387,8 +390,8 @@ class LocalRunner:
         return process
 
     def close(self) -> None:
-        """End every launcher and with it every trainer. A start that waits for its launcher ends first, because it
-        holds the lock."""
+        """End every launcher and with it every trainer. Launchers are first closed without the lock, because a start
+        that waits for its launcher holds the lock."""
         self._closed = True
         if self._warm is not None:
             self._warm.close()

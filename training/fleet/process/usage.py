@@ -1,7 +1,7 @@
 """Measure what a trainer uses of its host: CPU time, memory and GPU of its processes, or of their control group.
 
-Memory and GPU use that the system does not report are None; CPU time is 0 then, and so is GPU memory on Windows.
-:func:`used_by` does not raise.
+A figure that the system does not report is None, but 0 for CPU time, and on Windows for GPU memory. :func:`used_by`
+does not raise.
 """
 
 import contextlib
@@ -22,8 +22,8 @@ _NVIDIA = DriverCalls("NVIDIA's driver")
 
 @frozen
 class Used:
-    """A trainer's use of its host: ``cpu_s`` is the total so far; the other values are present ones. ``gpu`` is how
-    busy the GPUs are on which it runs, on average, as a share of 1."""
+    """A trainer's use of its host: ``cpu_s`` is the CPU time so far, in seconds; the other values are present ones.
+    ``gpu`` (0 to 1) is how busy the GPUs on which the trainer runs are, on average, with all programs."""
 
     cpu_s: float = 0.0
     memory_bytes: int | None = None

@@ -6,9 +6,9 @@ group and limits as one that was started normally, and several launchers share t
 program itself is imported after the fork, so that it is never older than the file on the disk. If a package was
 installed or removed since the parent began, the parent ends at the next order to fork.
 
-A fork copies one thread and the memory of all. So the parent may have no further thread, and no CUDA in use, when it
-forks. The parent checks both before each fork, and ends if it finds either. Some libraries start a thread when they are
-imported (Polars does); ``families.preloads`` must not name them.
+A fork copies one thread and the memory of all. So the parent may have no further thread (besides ``FORK_SAFE``), and no
+CUDA in use, when it forks. The parent checks both before each fork, and ends if it finds either. Some libraries start a
+thread when they are imported (Polars does); ``families.preloads`` must not name them.
 
 The worker starts the parent as ``python -m training.fleet.process.warm FD`` (parents.py), in the folder and environment
 of a trainer; ``FD`` is a socket of messages (``SOCK_SEQPACKET``). One JSON value each::
@@ -49,7 +49,8 @@ PYTHONS_OWN: dict[str, Any] = {
 
 
 class UnfitError(Exception):
-    """A fork of this process could behave differently from a newly started process."""
+    """This process must not be forked: it has further threads or CUDA in use, has grown too large, or could not import
+    a module."""
 
 
 class ForkedLauncher(launcher.PosixLauncher):
@@ -166,8 +167,8 @@ class Parent:
             socket.send_fds(self.control, [json.dumps(message).encode()], ends)
 
     def serve(self) -> None:
-        """Import the modules, then fork a launcher on each order, until the worker ends, no trainer runs for
-        ``idle_s``, or this process is unfit."""
+        """Import the modules, then fork a launcher on each order, until the worker ends, no trainer runs for ``idle_s``
+        seconds, packages have changed, or this process is unfit."""
         launcher.adopt_orphans()
         launcher.stay()
         launcher.go_first()
@@ -204,7 +205,7 @@ class Parent:
 
     def obey(self, pipes: tuple[int, ...]) -> bool:
         """Fork a launcher for the worker. Return False, without a fork, if the worker has ended or packages have
-        changed."""
+        changed. Raises UnfitError."""
         if not self.control.recv(MESSAGE_BYTES):
             return False
         if dates_of_packages() != self.packages:

@@ -1,4 +1,5 @@
-"""The job queue: each call reads facts, decides, and writes its rows and an event row in one transaction."""
+"""The job queue: a call reads facts, decides, and writes its rows, with an event row for each move of a job, in one
+transaction."""
 
 from typing import Any
 

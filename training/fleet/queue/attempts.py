@@ -1,6 +1,6 @@
 """The rows of attempts: how each attempt was granted and ended, which bundle it delivered, and its output.
 
-Only the plan's [retention] deletes anything here; output moves on to files (queue/logs.py).
+Rows of attempts are not deleted. Output moves on to files (queue/logs.py).
 """
 
 import json
@@ -104,7 +104,8 @@ class Attempts:
     # ── what they delivered ─────────────────────────────────────────────────────────────────
 
     def add_artifact(self, attempt: Attempt, artifact_id: str, model: str, mode: str, size: int) -> DeliveryNews:
-        """Record that a bundle which this attempt delivered is in the store; return whether it is new."""
+        """Record that a bundle which this attempt delivered is in the store; return if the delivery is known, new, or a
+        return after a removal."""
         subject = f"{model}_{mode}/{artifact_id}"
         back = self._db.run("removal_back", what="bundle", subject=subject, now=self._clock.now())
         added = self._db.run(
@@ -144,8 +145,7 @@ class Attempts:
         self._db.run("note_log_total", claim_id=attempt.claim_id, total=total)
 
     def correct_total(self, attempt: Attempt, least: int) -> None:
-        """Delete an attempt's total of output lines if more lines are stored. A copy of the host's disk sent such a
-        total while the trainer still runs."""
+        """Delete an attempt's total of output lines if it is below ``least``, the number of lines that have arrived."""
         self._db.run("correct_log_total", claim_id=attempt.claim_id, least=least)
 
     def restore_output(self, attempt: Attempt, log_next: int) -> None:

@@ -69,8 +69,8 @@ class Chooser(QueuePart):
         """Return the id of the job that ``host`` should train now, or why there is none. Call it in the transaction
         that writes the grant.
 
-        Normally the schedule decides. With ``first_come``, or if no other host is alive, it is the oldest job of the
-        highest priority.
+        Normally the schedule decides. With ``first_come``, or if no other host is alive, the choice is the oldest job
+        of the highest priority that the host may take.
         """
         if self._db.run("open_gates", now=self._clock.now()):
             self._ahead.edited()  # jobs that avoided a host were in no schedule
@@ -133,7 +133,8 @@ class _Asking(QueuePart):
         return min(free)[1] if free else self._nothing(obstacle)
 
     def by_time(self, ahead: Scheduler) -> str | NoJob:
-        """Return the job that the schedule has for this host, or why there is none."""
+        """Return the job that the schedule has for this host, or why there is none. If the schedule has none, and no
+        new schedule is awaited, choose as :meth:`first_come` does, but no job that avoids a host."""
         rolling, passed_over = ahead.current(self._host, self._fleet.alive, self._policy), set[str]()
         while (verdict := rolling.decide(self._host.name, self._clock.monotonic(), passed_over)) is not None:
             if isinstance(verdict, Take):
@@ -205,8 +206,8 @@ class _Asking(QueuePart):
         )
 
     def _avoiding(self, each: JobClass, held: Hold) -> list[Head]:
-        """Return the best job of each closed gate of a class. A gate groups the jobs that avoid the same host for
-        now."""
+        """Return the best job of each closed gate of a class that this host may pass. A closed gate groups the jobs
+        that avoid the same host for now."""
         heads = []
         for gate, until, unheard in self._gates.get(each.class_id, ()):
             avoids = rules.must_avoid(each.needs, gate, self._host, self._fleet)
@@ -268,7 +269,8 @@ def eligible(
     prefer_cuda_grace_s: float = 300.0,
     job_age_s: float = 0.0,
 ) -> tuple[bool, str]:
-    """Decide if this host may take this job now: return ``(True, "ok")``, or ``(False, reason)``.
+    """Decide if this host may take this job now, as if no other host existed: return ``(True, "ok")``, or ``(False,
+    reason)``.
 
     ``job_age_s`` is how long the job has been claimable; ``prefer_cuda`` keeps hosts without CUDA waiting until the job
     is old enough.

@@ -22,7 +22,7 @@ class JobClass(NamedTuple):
 
 
 class RequirementClasses:
-    """The classes in the queue's database. A class never changes, so each is read only once."""
+    """The classes in the queue's database. A class never changes, so up to ``_KNOWN_MOST`` classes are cached."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -31,7 +31,7 @@ class RequirementClasses:
 
     def of(self, needs: Needs, spec: Json) -> int:
         """Return the number of a job's class; add the class if there is none yet. While ``CLASSES_MOST`` classes have
-        pending jobs, a job without a class gets one that ignores hyperparameters."""
+        pending jobs, a job whose class does not exist yet gets one that ignores hyperparameters."""
         text = needs.canonical(work_facts(spec))
         found = self.number(text)
         if found is None and self._count() >= CLASSES_MOST:
@@ -88,7 +88,8 @@ class Drafts:
         self._made: dict[str, JobClass] = {}
 
     def of(self, needs: Needs, spec: Json) -> JobClass:
-        """Return the class of a supposed job, from the queue if it has such a class."""
+        """Return the class of a supposed job, from the queue if the queue has such a class. After ``CLASSES_MOST``
+        classes, hyperparameters are ignored."""
         coarse = len(self._made) >= CLASSES_MOST
         text = needs.canonical(work_facts(spec, coarse=coarse))
         if text not in self._made:

@@ -37,7 +37,8 @@ class OfKind:
 
 
 class Learned:
-    """The durations and memory learned so far; each question first reads the attempts that completed since.
+    """The durations and memory learned so far. :meth:`speeds`, :meth:`kinds` and :meth:`version` first read the
+    attempts that completed since.
 
     All is computed from the attempts at the first use in each process. Only one thread may use an object of this class.
     """
@@ -49,8 +50,7 @@ class Learned:
         data_bytes: Callable[[str], float | None] = lambda _dataset_id: None,
         calibrations: Callable[[], Calibrations] = lambda: _NOT_CALIBRATED,
     ) -> None:
-        """``data_bytes`` returns the size of a data set, or None if it is not known; it is called once per kind at each
-        update.
+        """``data_bytes`` returns the size of the data set with this id in bytes, or None if it is not known.
 
         ``calibrations`` returns the hosts' own measurements: the same object until one of them changes.
         """

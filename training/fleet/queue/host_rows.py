@@ -22,7 +22,8 @@ class HostRows(QueuePart):
         self._quarantines = quarantines
 
     def all(self) -> list[JsonObject]:
-        """Return the facts about every host that ever asked for work, whether or not it got any."""
+        """Return the facts about every host that asked for work, whether or not it got any, except those that were
+        forgotten."""
         return [
             {
                 **{name: row[name] for name in _AS_THEY_ARE},

@@ -1,4 +1,5 @@
-"""The job queue: each call reads facts, decides, and writes a guarded change and an event row, all in one transaction.
+"""The job queue: a call reads facts, decides, and writes its changes, with an event row for each move of a job, in one
+transaction.
 
 :mod:`training.fleet.scheduling.policy` contains the rules: which host fits, which must wait, and what an attempt's end
 means. This queue does not interpret ids. Checks that need more than the row (slots, disk, store, observed time) are in
@@ -45,8 +46,8 @@ class JobQueue(QueueState):
         policy: Policy | None = None,
         new_claim_id: Callable[[], str] = lambda: secrets.token_hex(16),
     ) -> None:
-        """Open or create the queue's database at ``path``; raise DatabaseError, whose text is one sentence, if that
-        fails."""
+        """Open or create the queue's database at ``path``, or use ``database``; raise DatabaseError, whose text is one
+        sentence, if that fails."""
         super().__init__(database or SqliteDatabase(path), clock or SystemClock(), policy or Policy())
         self.curves, self.logs = Curves(self.db), LogRows(self.db, self.clock)
         self.quarantines, self.orders, self.ahead = Quarantines(self), Orders(self), Scheduler(self)
@@ -72,8 +73,8 @@ class JobQueue(QueueState):
         self.db.close()
 
     def sync_from_manifest(self, jobs: Iterable[Json]) -> dict[str, int]:
-        """Make the queue contain these job dicts, whatever the status of their jobs. Repeating it changes nothing:
-        known jobs keep their state.
+        """Make the queue contain these job dicts, whatever the status of their jobs. Repeating it changes nothing.
+        Known jobs keep their status, except that a job which was cancelled as removed becomes pending again.
 
         Return the numbers of jobs that were ``inserted``, ``updated`` (anything but the identity changed),
         ``unchanged`` and ``removed`` (no longer named; they stay until cancelled). Of these, also return how many were
@@ -142,9 +143,9 @@ class JobQueue(QueueState):
         """End every live attempt whose last heartbeat is older than ``stale_after_s``; return the number of ended
         attempts.
 
-        The jobs become pending and claimable at once, or failed when a budget is used up. That budget is the policy's
-        max_host_losses, or with ``max_attempts`` that number of grants. The caller must have checked that the silence
-        was not the receiver's own.
+        The jobs become pending and claimable at once, or failed when max_host_losses or max_grants of the policy is
+        used up. With ``max_attempts``, losses have no limit, and a job fails once it has been granted more often than
+        ``max_attempts``. The caller must have checked that the silence was not the receiver's own.
         """
         lease = self.policy.stale_after_s if stale_after_s is None else stale_after_s
         before = self.clock.now() - lease

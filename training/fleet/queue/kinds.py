@@ -110,8 +110,8 @@ def _at_once(
 def places_of(hosts: Sequence[Host], busy: Mapping[str, Sequence[Slot]], kinds: Iterable[JobKind]) -> list[Slot]:
     """Return the slots of these hosts for a schedule; ``busy`` has the slots that train now.
 
-    As many of a host's slots are on its GPUs as jobs may share the GPUs. One slot is left for jobs that train on the
-    processor, unless jobs of higher priority fill all.
+    As many of a host's slots are on its GPUs as jobs may share the GPUs. If pending jobs train on the host's processor,
+    one slot is left for them, unless jobs of higher priority fill all slots.
     """
     sharing: dict[str, int] = {}  # host → how many may share its GPUs …
     on_gpus: dict[str, list[JobKind]] = {}  # … which jobs these are …
@@ -227,8 +227,8 @@ class Kinds:
         """Bring the predictions up to date with newly learned durations, and with the live attempts' own estimates if
         little is known about their kinds.
 
-        An attempt's estimate counts once the attempt has done a fiftieth of its work, and is read again whenever that
-        share has doubled.
+        An attempt's estimate counts once the attempt has done a fiftieth of its work, and is read again each time that
+        this share has about doubled.
         """
         learned, version = self.learned.speeds(), self.renew()
         learned.expect([self.work(each) for each in waiting])

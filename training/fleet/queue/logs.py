@@ -116,7 +116,7 @@ class LogRows:
         """Record that lines are in a file, and delete these lines' chunks; mark files beyond ``limit`` bytes of text as
         no longer kept.
 
-        Return False, and change nothing, if another file has these lines already.
+        Return False, and change nothing, if the rows of files cover the first of these lines already.
         """
         there = self.pieces(file.job_id, file.attempt)
         end = there[-1].end if there else 0
@@ -134,7 +134,7 @@ class LogRows:
 
     def take_back(self, files: Sequence[Piece], gone: Gone) -> int:
         """Add rows for files found in the store to an attempt that has no such rows; return the number of the line
-        after the last. Gaps between the files get the reason ``gone``."""
+        after the last. Gaps before and between the files get the reason ``gone``."""
         end = 0
         for file in files:
             if file.first < end:
@@ -151,7 +151,7 @@ class LogRows:
         self._db.run("lose_log_file", **key, gone=why, now=self._clock.now())
 
     def expire(self, job_id: str, attempt: int, end: int) -> None:
-        """Record that an attempt's lines before number ``end`` are no longer kept, in a file or not."""
+        """Record that an attempt's lines in files, and its other lines before number ``end``, are no longer kept."""
         there = self.pieces(job_id, attempt)
         for piece in there:
             if piece.gone is None:

@@ -1,4 +1,4 @@
-"""The moves of a job after its grant; each reads facts, checks, and writes the job's row and an event in one
+"""The changes of a job after the plan brought it; each writes the job's row and, if the job moves, an event row in one
 transaction."""
 
 from dataclasses import asdict, replace
@@ -32,7 +32,8 @@ class JobMoves(QueuePart):
         return None if row is None else job_of(row)
 
     def named(self, ref: str) -> list[tuple[str, str]]:
-        """Return the ids and names of the jobs that ``ref`` may mean: an id, a name, or the beginning of an id."""
+        """Return the ids and names of at most 20 jobs that ``ref`` may mean: an id, a name, or the beginning of an id.
+        A name means other jobs only if the plan has no job of that name."""
         rows = self._db.all("job_names", ref=ref, ref_end=ref + _LAST) if ref else []
         return [(row["job_id"], row["name"]) for row in rows]
 
@@ -82,7 +83,8 @@ class JobMoves(QueuePart):
         return attempt_of(row)
 
     def deliver(self, job: Job, made: Attempt, size: int) -> None:
-        """Complete a pending ``job`` with a bundle that its host kept; ``made`` is the attempt that is added for it."""
+        """Complete a pending ``job`` with a bundle that a host kept; ``made`` is the attempt that is added for this
+        delivery."""
         now, artifact_id = self._clock.now(), str(made.artifact_id)
         with self._db.transaction():
             changed = self._db.run(
@@ -125,8 +127,8 @@ class JobMoves(QueuePart):
         """End the live attempt without an artifact, change the job as the policy decides, and return the ended attempt.
 
         ``attempt`` has the facts of its end: its exit code, its record, the memory that ran out, and how long it ran.
-        Of the latter, no more than the time since the grant counts. ``hopeless`` says that the job ran out of
-        memory, and that no host has more.
+        No running time counts beyond that since the grant, for a lost host until its last heartbeat. ``hopeless``, if
+        given, is a sentence that the job ran out of memory, and that no host has more.
         """
         lived_s = self._lived_s(job, until_heard=reason is EndReason.HOST_LOST)
         if attempt.lived_s is not None:
@@ -148,8 +150,8 @@ class JobMoves(QueuePart):
         return ended
 
     def hear_no_more(self) -> None:
-        """Fail the jobs that one host alone would have failed, and that no other host took in time. A budget that one
-        host used up fails no job while another host is there."""
+        """Fail the pending jobs that only one host tried, if their failure is due and no other host took them in time.
+        A job whose budget one host used up fails only if no other host may try it."""
         now = self._clock.now()
         for job in map(job_of, self._db.all("opinions_due", now=now)):
             host, said = job.avoid_host or "", {"ended_by": job.ended_by, "failed_by": job.failed_by}

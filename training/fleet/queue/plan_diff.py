@@ -1,7 +1,7 @@
 """The changes that a plan makes in the queue, as values: :meth:`JobQueue.sync` writes them, :func:`foresee` only reads.
 
-Both judge each job by :func:`judged` and sum the changes by :meth:`Synced.of`, so that a preview says what the reload
-will. :class:`PlanDraft` compares jobs on any thread; plan_write.py then has little to write.
+Both judge changed jobs by :func:`judged` and sum up by :meth:`Synced.of`, so that a preview says what the reload will.
+:class:`PlanDraft` compares jobs on any thread; plan_write.py then has little to write.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def judged(
     """Decide what a plan changes about a job, from the job's row (None: a new job). If ``job`` is a function, it is
     called only if something differs.
 
-    Without ``in_words``, the edits of a job that keeps its name are not listed.
+    Without ``in_words``, the edits of a job that stays in the plan under its name are not listed.
     """
     if row is None:
         return change(None, spec, same=False)
@@ -119,7 +119,8 @@ def planned_ids(db: Database) -> frozenset[str]:
 
 
 def foresee(db: Database, specs: Sequence[Json], planned: frozenset[str]) -> tuple[Synced, list[Foreseen]]:
-    """Return what a reload with these job dicts would change, compared with a plan with these ids; write nothing."""
+    """Return what a reload with these job dicts would change; write nothing. ``planned`` has the ids of the present
+    plan's jobs (:func:`planned_ids`)."""
     rows = [db.one("job", job_id=spec["job_id"]) for spec in specs]
     found = []
     for spec, row in zip(specs, rows, strict=True):

@@ -2,8 +2,8 @@
 
 A new job carries the edition of the plan that brings it, and none is granted before that edition is in force. The last
 part moves the edition. If a crash or a full disk interrupts a write, the old plan stays in force. The next write comes
-at the next start at the latest. It finishes the interrupted one, or cancels the new jobs that its own plan does not
-name.
+at the next start at the latest. The next write finishes the interrupted one, or cancels the new jobs that its own plan
+does not name.
 """
 
 from __future__ import annotations
@@ -158,12 +158,12 @@ class PlanRows:
 
     @property
     def edition(self) -> int:
-        """Return the number of the plan in force; it rises with every plan."""
+        """Return the number of the plan in force; it rises by one with every plan that comes into force."""
         return self.db.number("edition")
 
     def sync(self, jobs: Iterable[Json]) -> Synced:
-        """Make these jobs the plan, in one transaction. The result describes the edits of at most :data:`LISTED_MAX`
-        jobs, besides renamed ones."""
+        """Make these jobs the plan, in one transaction. After :data:`LISTED_MAX` changed jobs, the result leaves out
+        the edits of jobs that stay in the plan under their name."""
         with self.db.transaction():
             return self.write(self.draft(jobs)).finish()
 
@@ -192,6 +192,6 @@ class PlanRows:
             self.db.many("add_plan_dataset", [{"name": name, "dataset_id": each} for name, each in names.items()])
 
     def trained_on(self, dataset_id: str) -> list[Job]:
-        """Return the jobs that name this data set, except those that have ended and left the plan."""
+        """Return the jobs whose dict names this data set by its id, except those that have ended and left the plan."""
         jobs = map(job_of, self.db.all("jobs_that_matter"))
         return [job for job in jobs if job.spec.get("dataset") == dataset_id]

@@ -70,7 +70,8 @@ class Scheduler:
         self.kinds, self._is_beside = Kinds(reader, RequirementClasses(reader), learned), True
 
     def is_due(self, policy: rules.Policy) -> bool:
-        """Return True if the schedule in force is out of date. Any thread may call this."""
+        """Return True if a new schedule should be computed, because of changes or of the present one's age. Any thread
+        may call this."""
         situation, (pending, moves) = self._situation, self._moves()
         if situation is None or self._wanted or situation.moves[0] != pending:
             return True
@@ -162,8 +163,8 @@ class Scheduler:
         return self._made is not None and sum(self._moves()) - sum(self._made.moves) <= 1
 
     def awaits(self, host: str) -> bool:
-        """Return True if a host must wait for the next schedule: it could train a pending job, but has none in the
-        schedule in force.
+        """Record that a host could train a pending job but has none in the schedule in force, so that a new schedule
+        becomes due. Return True if the host must wait for the new schedule.
 
         The host waits for one schedule only, and not for long. Without a separate thread no host waits.
         """

@@ -1,7 +1,7 @@
 """The writes on hosts that get no jobs, by quarantine or an operator's order, and on jobs that crash hosts.
 
-The rules are in scheduling/quarantine.py and scheduling/orders.py. This state is only in the database: an uncommitted
-change is lost, and a restart finds all others.
+The rules are in scheduling/quarantine.py and scheduling/orders.py. This state is only in the database: a restart finds
+every committed change.
 """
 
 import json
@@ -31,8 +31,8 @@ class Quarantines(QueuePart):
     # ── hosts ───────────────────────────────────────────────────────────────────────────────
 
     def checked_in(self, host: str, capability: Mapping[str, object]) -> dict[str, Quarantine]:
-        """Quarantine a host that reports ill health with its claim, or release it after a healthy report. Return all
-        hosts in quarantine now, with their quarantines."""
+        """Quarantine a host that reports ill health with its claim; release it after a healthy report, if a report had
+        quarantined it. Return all hosts in quarantine now, with their quarantines."""
         out = quarantines(self._db)
         known, complaint = out.get(host), health.complaint(capability)
         if known is None and complaint is not None:
@@ -108,8 +108,8 @@ class Quarantines(QueuePart):
         return deaths, [row["claim_id"] for row in rows]
 
     def refund(self, claims: Iterable[str]) -> None:
-        """Stop counting the ends of these claims' attempts against their jobs, because a machine and its copy took the
-        jobs from each other.
+        """Stop counting the losses of these claims' attempts against their jobs, because a machine and its copy took
+        the jobs from each other. Unknown claims, and attempts that ended otherwise, are ignored.
 
         A claim may be listed twice, but its attempt was counted as lost only once.
         """
@@ -120,8 +120,8 @@ class Quarantines(QueuePart):
         )
 
     def _refund(self, claims: Iterable[str]) -> None:
-        """Stop counting the ends of these claims' attempts against their jobs, because the host caused them. A job that
-        failed because of them becomes pending."""
+        """Stop counting the ends of these claims' attempts against their jobs, because the host caused them. A failed
+        job becomes pending if its other ends do not fail it."""
         died: dict[str, list[Attempt]] = {}
         for claim_id in claims:
             attempt = self._attempts.by_claim(claim_id)

@@ -1,5 +1,5 @@
-"""Make SIGHUP mean "reload" from the program's first lines on, to its last. By default SIGHUP ends a program; loading
-the receiver's modules takes a second, on a small machine several, and closing them may take as long."""
+"""Keep SIGHUP, which asks the receiver to reload, from ending the program while it starts and while it ends. By default
+SIGHUP ends a program, and loading the receiver's modules takes a second or more."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The receiver: a Starlette application whose writes all run on one thread, and the program that serves it.
 
-To run on a small board, it imports no torch, xgboost, NumPy or command-line library. Without TLS and certificates for
-its clients it listens on this machine's loopback only.
+To run on a small board, it imports no torch, xgboost or NumPy. Without TLS, its own or a proxy's, it listens on this
+machine's loopback only.
 """
 
 import argparse
@@ -65,7 +65,7 @@ def create_app(context: ReceiverContext) -> Starlette:
 
 def serve(args: argparse.Namespace) -> int:
     """Open socket, store and database, serve until stopped, and close them; return 0, or 1 if the database was lost.
-    Raises StartError."""
+    Raises StartError, DatabaseError and StoreError."""
     clock = SystemClock()
     security = secure(args, clock)
     with contextlib.ExitStack() as stack:
@@ -132,8 +132,8 @@ def _explained(what: str, option: str) -> Iterator[None]:
 
 
 def _open_database(path: Path, policy: Policy, stack: contextlib.ExitStack) -> tuple[JobQueue, SqliteDatabase]:
-    """Open the database: return the writer's queue and the reader's own connection. A lock keeps other processes from
-    opening the file."""
+    """Open the database: return the writer's queue and the reader's own connection. A lock keeps other receivers,
+    restores and rebuilds from the database; read-only programs may open the file."""
     with _explained(f"the database {path}", "--db"):
         path.parent.mkdir(parents=True, exist_ok=True)
         stack.enter_context(exclusive(lock_of(path)))
@@ -247,7 +247,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="cis490-trainer-receiver",
         description="Hand out the manifest's jobs to workers, and store the models that they deliver.",
-        epilog=f"Operators' calls need the token in ${TOKEN_VARIABLE}. SIGHUP reads the manifest again.",
+        epilog=f"Operators need a certificate or the token in ${TOKEN_VARIABLE}. SIGHUP reads the manifest again.",
         allow_abbrev=False,
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
@@ -267,7 +267,7 @@ def _parser() -> argparse.ArgumentParser:
         help="once, when the models are lost: start with an empty store although the database lists models",
     )
     parser.add_argument(
-        "--tls", action="store_true", help="encrypt, and serve only hosts and operators with certificates"
+        "--tls", action="store_true", help="encrypt, and serve only clients with a certificate or a token"
     )
     parser.add_argument(
         "--tls-dir",
@@ -307,7 +307,8 @@ def _port(text: str) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the receiver. Exit codes: 0 stopped on request, 1 cannot run, 2 usage error."""
+    """Run the receiver. Exit codes: 0 stopped on request, 1 cannot run or the database was lost, 2 wrong options or
+    plan."""
     replace_unprintable()
     args = _parser().parse_args(argv)
     logs.configure(args.log_level)

@@ -127,7 +127,8 @@ class Snapshot:
         return fresh
 
     def named(self, path: str, sha256: str | None, what: str) -> None:
-        """Copy the store's file ``path`` if it has this SHA-256; a damaged or missing file is listed as lost."""
+        """Copy the store's file ``path`` with this SHA-256, unless the backup has this content already. If neither the
+        store nor the backup has it, list it as lost."""
         fs, place = self.fs, self.store / path
         fresh = self.content(sha256, lambda _: opened(fs, place)) if sha256 else None
         if fresh is None:
@@ -167,7 +168,8 @@ class Snapshot:
                     self.sealed(path, f"the provenance {Path(path).name} of {what}")
 
     def dataset(self, store: DatasetStore, dataset: Shelved, owner: User | None) -> None:
-        """Copy a data set, read with the rights of ``owner``; one with missing or damaged chunks is listed as lost."""
+        """Copy a data set, read with the rights of ``owner``; list it as lost if its listing, or a chunk that the
+        backup lacks, is missing or damaged."""
         dataset_id = dataset.dataset_id
 
         def read(sha256: str) -> list[bytes]:
@@ -192,7 +194,7 @@ class Backup:
 
     def make(self, state: Deployment, clock: Clock, *, keep: int = 10) -> Snapshot:
         """Add a snapshot of ``state`` and return it; the receiver may be running. Only the newest ``keep`` snapshots
-        stay.
+        stay, at least one.
 
         Raises RecoveryError; even then earlier snapshots are whole.
         """
@@ -263,7 +265,7 @@ class Backup:
         return taken
 
     def _prune(self, keep: int) -> None:
-        """Remove all but the newest ``keep`` snapshots, but keep the content files that they named."""
+        """Remove all but the newest ``keep`` snapshots (at least one stays), but no content file that they named."""
         for name in snapshots(self.folder)[: -max(1, keep)]:
             path = self.folder / SNAPSHOTS / name
             self.fs.replace(path, path.with_name(name + PART_SUFFIX))
@@ -329,7 +331,7 @@ class Restore:
     def _begin(self, snapshot: str | None, *, force: bool) -> Restored:
         names = snapshots(self.folder)
         if not names:
-            raise RecoveryError(f"{self.folder} holds no finished backup; name the folder that backup made")
+            raise RecoveryError(f"{self.folder} holds no finished backup; name one that `cis490-jobs backup` made")
         name = snapshot or names[-1]
         if name not in names:
             there = ", ".join(names[-5:])

@@ -55,7 +55,8 @@ def room(free: int, where: Path) -> Iterator[Finding]:
 
 
 def exposed(state: Deployment) -> Iterator[Finding]:
-    """Report private files that other users can read."""
+    """Report private files (database, index, keys) whose mode gives other users any right; on Windows report
+    nothing."""
     if os.name != "posix":
         return
     companions = [Path(f"{state.db}{suffix}") for suffix in ("", "-wal", "-shm")]
@@ -71,7 +72,7 @@ def exposed(state: Deployment) -> Iterator[Finding]:
 
 
 def clock(newest: float, now: float) -> Iterator[Finding]:
-    """Report a clock that is behind: no row may be newer than now."""
+    """Report a clock that is more than ``CLOCK_STEP_S`` seconds behind the newest row."""
     if newest > now + CLOCK_STEP_S:
         yield Finding(
             "clock",
@@ -135,7 +136,8 @@ def _authority_ends(path: Path) -> float | None:
 
 
 def certificates(rows: Iterable[Row], now: float) -> Iterator[Finding]:
-    """Report each host, operator or other holder whose last certificate ends within 5 days or ended in the last 60."""
+    """Report each host, operator or other holder whose last certificate ends within 5 days or ended in the last 60
+    days."""
     for (role, name), ends in _last(rows, lambda row: (row["role"], row["name"])):
         left = ends - now
         if -CERTIFICATE_OVER_S < left < CERTIFICATE_LEFT_S:

@@ -252,8 +252,8 @@ class StoreCheck:
             yield Finding("parts", what, remedy, Gravity.WARNING)
 
     def old(self, path: Path) -> bool:
-        """Tell whether a file was last written at least two minutes before the rows were read, so that they must name
-        it."""
+        """Return True if a file was last written more than two minutes before the rows were read, so that they must
+        name it."""
         try:
             return self.fs.modified_at(path) < self.now - _IN_FLIGHT_S
         except OSError:
@@ -300,7 +300,7 @@ class StoreCheck:
             yield Finding("index", what, _INDEX_REMEDY)
 
     def _to_come(self, line: bytes) -> bool:
-        """Tell whether a line of the index may have been written after the rows were read."""
+        """Return True if a line of the index may have been written after the rows were read."""
         try:
             row = msgspec.json.decode(line, type=IndexRow)
             return max(row.stored_at, row.removed_at or 0.0) >= self.now - _IN_FLIGHT_S

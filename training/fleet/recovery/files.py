@@ -38,7 +38,7 @@ def plainly(doing: str, comfort: str) -> Iterator[None]:
 
 
 def steps(progress: Progress, what: str, things: Collection[T]) -> Iterator[T]:
-    """Yield each of ``things``, after telling ``progress`` its number and how many there are."""
+    """Yield each of ``things``, after telling ``progress`` its number (from 0) and how many there are."""
     for number, each in enumerate(things):
         progress(what, number, len(things))
         yield each

@@ -54,7 +54,7 @@ class DoctorReport:
     grown: list[Grown] = field(default_factory=list)
 
     def add(self, findings: Iterable[Finding]) -> None:
-        """Add findings, at most SHOWN_MAX of one kind, and one line about the rest."""
+        """Add findings, at most SHOWN_MAX of one kind, and for each kind one line about the rest."""
         known, rest = Counter(each.check for each in self.findings), Counter[str]()
         for each in findings:
             known[each.check] += 1

@@ -63,9 +63,10 @@ def rebuild(
     fs: Fs = LocalFs(),  # noqa: B008 - it has no state
     progress: Progress = lambda *_: None,
 ) -> Rebuilt:
-    """Make a database in which every job with an undamaged bundle and provenance is completed, and the others wait.
+    """Make a database in which every job that the store proves finished is completed, and the other ``jobs`` wait. The
+    proof is an undamaged provenance file beside an undamaged bundle, or beside the note of the bundle's removal.
 
-    ``jobs`` are the manifest's. If this raises RecoveryError, the state is unchanged.
+    ``jobs`` are the manifest's. If this raises RecoveryError, the old database and all bundles are unchanged.
     """
     if not state.models.is_dir():
         raise RecoveryError(f"there is no store at {state.models}; name it with --models-dir")

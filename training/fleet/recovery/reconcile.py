@@ -276,7 +276,7 @@ class Recovery(JobQueue):
             self.attempts.keep_result(job.granted(attempt), attempt.attempt, delivery.report)
 
     def void_codes(self) -> int:
-        """Void the one-time codes in an older copy, because they may have been used since."""
+        """Void the one-time codes in an older copy, because they may have been used since; return their number."""
         return self.db.run("void_every_invitation")
 
 
@@ -293,8 +293,8 @@ def take_over(
     progress: Callable[[int, int], object],
     known: Callable[[Artifact], bool] = lambda _: False,
 ) -> tuple[list[str], list[Unusable]]:
-    """Complete every job whose completion the store proves and the database lacks. Also add rows for files of output,
-    repair the store's index, and mark the store as this database's.
+    """Complete the jobs whose completion the store proves and the database lacks, as :meth:`Recovery.take_back`
+    decides. Also add rows for files of output, repair the store's index, and mark the store as this database's.
 
     Returns the names of the completed jobs, and what could not be used.
     """

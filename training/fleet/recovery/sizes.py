@@ -1,4 +1,5 @@
-"""The sizes of everything on the receiver that grows, each with its limit and the command that makes room."""
+"""The sizes of everything on the receiver that grows, each with its limit and, if there is one, the command that makes
+room."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,8 @@ _GC = "cis490-jobs gc"
 
 
 def grown_files(state: Deployment) -> Iterator[Grown]:
-    """Yield the size of each kind of file that grows on the receiver's disk; links are not followed."""
+    """Yield the size of each kind of file that grows on the receiver's disk; links inside its folders are not
+    followed."""
     uploads = state.models / INCOMING
     yield _files("uploads on their way", uploads, "a week after the last byte, or the end of the attempt")
     logs = state.models / LOGS

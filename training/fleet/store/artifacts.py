@@ -154,7 +154,7 @@ class ArtifactStore:
 
         The argument ``host`` is the sender, which announces ``coming`` bytes. Its unfinished uploads must stay within
         its share of the free space, except for one large upload at a time. The stored prefix is hashed again. Raises
-        OffsetMismatch, StoreFull, ShareFull, StoreUnavailable, BadName.
+        OffsetMismatch, TooManyParts, StoreFull, ShareFull, StoreUnavailable, BadName.
         """
         name = part_name(claim_id, sha256)
         return self.incoming.open(name, offset, host=host, coming=coming)
@@ -256,7 +256,8 @@ class ArtifactStore:
             self._write(target, f"{artifact.artifact_id}.{REMOVED}", sealed(body))
 
     def removed_note(self, artifact: Artifact) -> Removed | None:
-        """Return when and why a bundle was deleted; None if there is no note."""
+        """Return the note that says when and why retention deletes a bundle; None if there is none, or a damaged
+        one."""
         return read_removed(self._fs, self.root, artifact)
 
     def remove(self, artifact: Artifact) -> None:
@@ -270,7 +271,7 @@ class ArtifactStore:
             self._fs.sync_folder((self.root / artifact.path).parent)
 
     def removed(self) -> Iterator[Removed]:
-        """Yield the deleted bundles that have a note."""
+        """Yield the deleted bundles that have an undamaged note."""
         for kind in self._fs.names(self.root):
             for sha256 in self._fs.names(self.root / kind) if _KIND.fullmatch(kind) else ():
                 try:
@@ -301,8 +302,9 @@ class ArtifactStore:
     # -- reports ------------------------------------------------------------------------------------------------
 
     def write_report(self, artifact: Artifact, body: bytes) -> str:
-        """Store a report durably beside its bundle; return its SHA-256, which names it. A stored report is never
-        changed. Call it before writing the provenance that names the report. The report's content is not checked here.
+        """Store a report durably beside its bundle; return its SHA-256, which names it. A stored report is rewritten
+        only if it is damaged. Call it before writing the provenance that names the report. The report's content is not
+        checked here.
         """
         digest = hashlib.sha256(body).hexdigest()
         target = self.root / report_path(artifact, digest)

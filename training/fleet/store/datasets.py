@@ -10,9 +10,9 @@
     <root>/incoming/*.part        files on their way to their names
 
 A file gets its name only when complete and synced, so a crash between two steps leaves at worst an unneeded draft,
-chunk, temporary file or file of ``about``; :meth:`DatasetStore.sweep` removes all of these but the last. All methods do
-synchronous file work; call them from any thread except the event loop's. Nothing is written before the first data set
-comes.
+chunk, temporary file or file of ``about``. :meth:`DatasetStore.sweep` removes unneeded drafts, chunks and temporary
+files. All methods do synchronous file work; call them from any thread except the event loop's. Nothing is written
+before the first data set comes.
 """
 
 import hashlib
@@ -89,7 +89,7 @@ class AnnouncedDataset:
 
 
 class DatasetStore:
-    """A folder of data sets, with at most ``bytes_max`` in each. One process owns it; ``reserve_bytes`` of disk stay
+    """A folder of data sets, each of at most ``bytes_max`` bytes. One process owns it; ``reserve_bytes`` of disk stay
     free."""
 
     def __init__(
@@ -112,7 +112,7 @@ class DatasetStore:
         return Catalogue(ids, {name: each for name, each in names.items() if each in ids})
 
     def sets(self) -> list[Shelved]:
-        """Return the published data sets, the newest first."""
+        """Return the published data sets, sorted by first publication, the newest first."""
         with self._lock:
             known = self.catalogue()
             found = [self._shelved(each, known) for each in known.ids]
@@ -128,7 +128,8 @@ class DatasetStore:
         return self._sizes[dataset_id]
 
     def announced_size(self, dataset_id: str) -> int:
-        """Return the size in bytes of a data set that was announced or published. Raises NoDataset."""
+        """Return the size in bytes of a data set that was announced or published. Raises NoDataset, and ChunksMissing
+        if its listing is damaged."""
         return self._announced(dataset_id).size
 
     def listing(self, dataset_id: str) -> bytes:
@@ -240,7 +241,8 @@ class DatasetStore:
             return self._shelved(dataset_id, self.catalogue())
 
     def _check_name(self, name: str, dataset_id: str) -> None:
-        """Raise BadName for a name that has the form of an id, or with which the id of a known data set begins."""
+        """Raise BadName for a name that has the form of an id, or that has the form of a shortened id (``PREFIX``) and
+        begins the id of a known data set."""
         known = {*self._ids("sets"), dataset_id}
         meant = [each for each in known if each.startswith(name)]
         if ID.fullmatch(name) or (PREFIX.fullmatch(name) and meant):
@@ -253,7 +255,8 @@ class DatasetStore:
     # -- removing -----------------------------------------------------------------------------------------------
 
     def remove(self, dataset_id: str) -> int:
-        """Delete a data set, its names and the chunks that no other data set uses; return the number of freed bytes."""
+        """Delete a data set, its names and the chunks that no other data set or draft uses; return the number of freed
+        bytes. Raises NoDataset."""
         with self._lock, disk_errors("removing a data set"):
             listing = self._listing("sets", dataset_id)
             for name, named in self.catalogue().names.items():
@@ -271,7 +274,7 @@ class DatasetStore:
             return freed
 
     def abandon(self, dataset_id: str) -> None:
-        """Delete a draft, if there is one, and all chunks that no data set uses."""
+        """If there is a draft, delete it and all chunks that no data set or other draft uses; else do nothing."""
         with self._lock, disk_errors("removing a draft"):
             if self._fs.size(path := self._path("drafts", dataset_id)) is not None:
                 self._fs.unlink(path)

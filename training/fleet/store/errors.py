@@ -1,4 +1,4 @@
-"""Errors of the store; each message contains the remedy."""
+"""Errors of the store, each with the problem type of the refusal that it becomes."""
 
 # ruff: noqa: N818 - named like the refusals that they become
 

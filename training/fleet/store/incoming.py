@@ -54,8 +54,8 @@ def part_name(claim_id: str, sha256: str | None) -> str:
 
 
 def within_share(own_bytes: int, more_bytes: int, free_bytes: int) -> bool:
-    """PURE: return True if a host with ``own_bytes`` of unfinished uploads may add ``more_bytes``: they may take a
-    quarter of ``free_bytes`` and ``own_bytes`` together."""
+    """PURE: return True if a host with ``own_bytes`` of uploads may add ``more_bytes``: the host's uploads may take a
+    quarter of the sum of ``free_bytes`` and ``own_bytes``."""
     return (own_bytes + more_bytes) * SHARE <= free_bytes + own_bytes
 
 
@@ -259,8 +259,8 @@ class Incoming:
         return [(each, self.fs.size(each) or 0) for each in sorted(paths, key=self.fs.modified_at)]
 
     def _make_way(self, name: str) -> None:
-        """Delete a claim's oldest unused part if the claim has PARTS_MAX parts. Raises TooManyParts if all of them are
-        in use."""
+        """Delete a claim's least recently written unused part if the claim has PARTS_MAX parts. Raises TooManyParts if
+        all of its parts are in use."""
         claim = _claim_of(name)
         parts = [each for each in self.fs.names(self.folder) if _claim_of(each) == claim]
         if len(parts) < PARTS_MAX:

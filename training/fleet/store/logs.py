@@ -4,9 +4,9 @@
 
     <root>/logs/<job>/<attempt>-<first>-<digest>.log.gz   the lines of an attempt from number <first> on
 
-The name ends in the beginning of the file's SHA-256, so that no two files ever have one name: a backup keeps files of
-several moments side by side. The row that names a file is committed after the file is durable, and a file is deleted
-long after its row has dropped it.
+The name ends in the beginning of the file's SHA-256, so that files with different content have different names: a
+backup keeps files of several moments side by side. The row that names a file is committed after the file is durable,
+and a file is deleted long after its row has dropped it.
 """
 
 import gzip
@@ -95,8 +95,8 @@ class LogStore:
                     self._fs.unlink(self.root / LOGS / job_id / name)
 
     def found(self, job_id: str, attempt: int, bytes_max: int) -> list[LogFile]:
-        """Return an attempt's undamaged files, read from the disk without the database, sorted by first line; of equal
-        first lines, the longest first."""
+        """Return an attempt's undamaged files with at most ``bytes_max`` of text each, read from the disk without the
+        database. They are sorted by first line; of equal first lines, the file with the most lines comes first."""
         if not NAMING_ID.fullmatch(job_id):
             return []
         files = []

@@ -13,7 +13,7 @@ class BrokenSeal(ValueError):  # noqa: N818 - named for the event
 
 
 def sealed(body: Json) -> bytes:
-    """Return ``body`` encoded as the content of such a file, with its digest."""
+    """Return ``body`` encoded as the content of a provenance file or note, with its digest."""
     plain = msgspec.json.decode(msgspec.json.encode(body))  # as a reader sees it
     return msgspec.json.encode({**plain, SEAL: digest(plain)}) + b"\n"
 

@@ -79,15 +79,15 @@ class StateStore:
         """Store the listing of a state that a claim's host brings for a job, in place of the claim's former draft;
         return the missing chunks.
 
-        Raises as :meth:`DatasetStore.begin`, and ShareFull: what a host is bringing and has brought for other jobs
-        takes at most a quarter of the free disk.
+        Raises as :meth:`DatasetStore.begin`, and ShareFull if the state does not fit the host's share
+        (:func:`within_share`), of which the host's other drafts and its states of other jobs are a part.
         """
 
         def check(size: int) -> None:
             own = sum(each.size for claim, each in self._drafts.items() if each.host == host and claim != claim_id)
             own += sum(each.size for job, each in self._kept.items() if each.host == host and job != job_id)
             if not within_share(own, size, self.sets.room.free()):
-                raise ShareFull(f"the saved states of host {host} may take a quarter of what is free here")
+                raise ShareFull(f"the saved states of host {host} may take a quarter of what is free here, not more")
 
         with self._lock:
             announced, before = self.sets.begin(state_id, document, check), self._drafts.get(claim_id)
@@ -168,7 +168,7 @@ class StateStore:
     def _state_of(self, job_id: str) -> str:
         kept = self._kept.get(job_id)
         if kept is None:
-            raise NoState(f"no saved state of job {job_id[:12]} is stored; the job starts from the beginning")
+            raise NoState(f"no saved state of job {job_id[:12]} is stored here; the job is trained without it")
         return kept.state_id
 
     def _remove(self, state_id: str) -> None:
@@ -188,7 +188,7 @@ class StateStore:
         return self.root / "jobs" / f"{job_id}{_SUFFIX}"
 
     def _read(self) -> Iterable[tuple[str, KeptState]]:
-        """Yield the stored states by job; a file that cannot be read counts as none."""
+        """Yield each stored state with the id of its job; a file that cannot be read is skipped."""
         for name in self._fs.names(self.root / "jobs"):
             try:
                 kept = msgspec.json.decode(b"".join(self._fs.read(self.root / "jobs" / name)), type=KeptState)

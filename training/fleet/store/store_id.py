@@ -12,7 +12,7 @@ MARK = "database.json"
 
 
 def read_mark(fs: Fs, root: Path) -> str | None:
-    """Return the id of the store's database; None if no database with an id has opened the store.
+    """Return the id of the database to which the store belongs; None if the store has no mark.
 
     Raises BadMark, and StoreError when the file cannot be read.
     """
@@ -28,7 +28,7 @@ def read_mark(fs: Fs, root: Path) -> str | None:
     except (ValueError, KeyError, TypeError, RecursionError):
         pass
     raise BadMark(
-        f"{path} does not name the database of this store; if it is this one's, remove that file and start again"
+        f"{path} does not name the database of this store; if the store is yours, remove that file and start again"
     )
 
 

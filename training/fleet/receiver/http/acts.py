@@ -1,5 +1,4 @@
-"""The endpoints of acts, on pages and for programs: the first call shows the number of jobs and what is lost, the
-second acts."""
+"""The endpoints of acts, on pages and for programs: a first call shows what an act would change, a second call acts."""
 
 from __future__ import annotations
 
@@ -46,8 +45,8 @@ async def act_page(context: ReceiverContext, request: Request) -> Response:
 
 
 async def act(context: ReceiverContext, request: Request) -> Response:
-    """Act as the form says. Ask again, without acting, if the act would now change other jobs than the form showed, or
-    another plan."""
+    """Act as the form says. Ask again, without acting, if the number of jobs, the unconfirmed work or the plan has
+    changed since the form was shown."""
     form = await read_form(context, request)
     outcome = await _outcome(context, request, form)
     if outcome is None:
@@ -83,8 +82,8 @@ async def _question(context: ReceiverContext, request: Request, fields: Fields) 
 
 
 async def _outcome(context: ReceiverContext, request: Request, form: Fields) -> Outcome | None:
-    """Act as the form says, and return the result; None, without acting, if the act would now change other jobs or
-    another plan."""
+    """Act as the form says, and return the result; None, without acting, if the number of jobs, the unconfirmed work or
+    the plan has changed since the form was shown."""
     from training.fleet.pages import act as pages
 
     what, host, who = _first(form, "what"), _first(form, "host"), acting(context, request)
@@ -131,8 +130,8 @@ def _forecast(context: ReceiverContext, doing: JobAct, selection: Selection) -> 
 
 
 async def act_on_jobs(context: ReceiverContext, request: Request) -> Answer:
-    """Answer what an act on all jobs that match a filter would do; do it if the request names their number. Raises
-    Refusal if it names another number."""
+    """Answer what an act on all jobs that match a filter would do; act if the request names their number. Raises
+    Refusal if the request names another number. A request without a filter selects no job."""
     asked = await read_json(context, request, ActRequest)
     doing, wanted = asked.what, JobFilter.of(asked.to_dict())
     if wanted == JobFilter():  # no filter means no job, and never all

@@ -209,15 +209,18 @@ async def _ignore(_piece: bytes) -> None:
 
 
 def query_number(request: Request, name: str, default: int) -> int:
-    """Return the whole number in the query's field ``name``; the default if the field is absent."""
+    """Return the whole number in the query's field ``name``; the default if the field is absent. Raises Refusal if it
+    is no whole number."""
     return whole_number(name, request.query_params.get(name), default)
 
 
 async def resolved(context: ReceiverContext, request: Request) -> str:
-    """Return the id of the job that the path names; raises Refusal if the caller may not see it."""
+    """Return the id of the job that the path names; raises Refusal if there is no such job, or the caller may not see
+    it."""
     return await readable_job(context, request, request.path_params["job_id"])
 
 
 async def readable_job(context: ReceiverContext, request: Request, ref: str) -> str:
-    """Return the id of the job with this name, id or prefix of an id; raises Refusal if the caller may not see it."""
+    """Return the id of the job with this name, id or prefix of an id; raises Refusal if it is not one job, or the
+    caller may not see it."""
     return await context.act(request, lambda: context.service.readable(ref, proven_host(request)))

@@ -154,8 +154,8 @@ def _peer(transport: asyncio.Transport) -> Peer:
 
 
 def _whose(peer: Peer, client: tuple[str, int] | None) -> str | None:
-    """Name the client for whose limit a connection counts: by its certificate's name, or else its IP address. None for
-    loopback and for a proxy, because all clients would share one limit."""
+    """Name the client for whose limit a connection counts: by its certificate's names or fingerprint, or else its IP
+    address. None for loopback and for a proxy, because all clients would share one limit."""
     if peer.channel is not Entrance.TLS:
         return None
     if peer.uris or peer.fingerprint:

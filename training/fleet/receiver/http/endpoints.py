@@ -125,7 +125,7 @@ async def _wait_for_job(
     context: ReceiverContext, request: Request, body: ClaimRequest, answer: ClaimReply, news: int, wait_s: float
 ) -> ClaimReply:
     """Ask the service again for a job at every wake, and after the last answer's ``retry_after_s``. The wait ends early
-    if the client disconnects."""
+    if the client disconnects or the receiver stops."""
     end = context.clock.monotonic() + wait_s
     gone = asyncio.ensure_future(_disconnect(request))
     poll = context.service.host_registry.wait_begins(body.host_id, body.slot)
@@ -211,7 +211,8 @@ async def log(context: ReceiverContext, request: Request) -> Answer:
 
 
 async def log_text(context: ReceiverContext, request: Request) -> Answer:
-    """Stream all output lines of an attempt; one line in brackets stands in for lines that are not kept."""
+    """Stream the output lines of an attempt, by default the last one; one line in brackets replaces each range of lines
+    that is not kept."""
     job_id = await resolved(context, request)
     attempt = query_number(request, "attempt", 0) or None
     begun = await context.look(lambda: context.views.log(job_id, attempt=attempt))

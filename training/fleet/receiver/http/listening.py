@@ -24,7 +24,7 @@ def secure(args: argparse.Namespace, clock: Clock) -> Security | None:
     """Open the receiver's TLS if ``--tls`` or ``--proxy-socket`` is given, or its folder holds an authority. Otherwise
     return None; raises StartError if the address is then not loopback's, or if the certificates cannot be used.
 
-    Other machines cannot connect in any other way.
+    Without TLS, the receiver listens only on loopback addresses.
     """
     proxied = args.proxy_socket is not None
     folder = args.tls_dir or args.db.parent / "tls"

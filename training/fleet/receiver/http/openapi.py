@@ -223,7 +223,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         "python -m training.fleet.receiver.http.openapi", description="Write the document."
     )
-    parser.add_argument("file", nargs="?", type=Path, help="where to; without it: to standard output")
+    parser.add_argument("file", nargs="?", type=Path, help="the file to write; default: standard output")
     file: Path | None = parser.parse_args(argv).file
     if file is None:
         print(text(), end="")

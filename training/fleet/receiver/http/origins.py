@@ -1,9 +1,9 @@
 """Refuse requests that a foreign web page makes a browser send.
 
 Browsers send the page's origin (``Origin``, ``Sec-Fetch-Site``) and the receiver's name (``Host``); other programs send
-only ``Host``. DNS rebinding makes a page's domain point at this machine after the page was loaded. It shows in
-``Host``, which must be one of the receiver's names. An IP address as ``Host`` is allowed, because rebinding needs a
-name.
+only ``Host``. DNS rebinding makes a page's domain point at this machine after the page was loaded. A rebound domain
+shows in ``Host``, which must be one of the receiver's names. An IP address as ``Host`` is allowed, because rebinding
+needs a name.
 """
 
 import ipaddress
@@ -28,8 +28,9 @@ def own_names(names: Iterable[str]) -> frozenset[str]:
 
 
 def check(method: str, headers: Headers, own: frozenset[str]) -> None:
-    """Raise Refusal for a request without exactly one Host header (of two, a proxy may read the other), or for another
-    receiver's name. A request that may change something is also refused if it comes from a foreign web page.
+    """Raise Refusal for a request without exactly one Host header (of two, a proxy may read the other), or whose Host
+    is neither an IP address nor one of this receiver's names. A request that may change something is also refused if it
+    comes from a foreign web page.
 
     ``own``: the receiver's :func:`own_names`.
     """

@@ -43,7 +43,8 @@ _RETRY_AFTER_S = {
 
 
 def refusal_of(error: Exception) -> Refusal | None:
-    """Turn a known error of service or store into a refusal; None for a bug."""
+    """Turn a known error of service, store or database into a refusal; return None for any other error, which is a
+    bug."""
     if isinstance(error, Refusal):
         return error
     if isinstance(error, StoreError):
@@ -55,7 +56,7 @@ def refusal_of(error: Exception) -> Refusal | None:
         return Refusal(ProblemType.DISK_FULL, str(error))
     if isinstance(error, DatabaseError):
         return Refusal(
-            ProblemType.UNAVAILABLE, "the database cannot be used now; its log says why, try again in a moment"
+            ProblemType.UNAVAILABLE, "the database cannot be used now; the receiver's log says why; try again soon"
         )
     return None
 
@@ -88,7 +89,8 @@ def response_of(refusal: Refusal, extra_headers: Mapping[str, str] | None = None
 
 
 def raw_response(refusal: Refusal, more: Iterable[tuple[bytes, bytes]] = ()) -> bytes:
-    """Encode a whole response for a connection without a complete request; it is closed afterwards."""
+    """Encode a whole response for a connection without a complete request; the caller closes the connection
+    afterwards."""
     status, body = HTTPStatus(refusal.problem_type.status), body_of(refusal)
     headers = {
         "Content-Type": MEDIA_TYPE,
@@ -143,7 +145,8 @@ def _methods_here(request: Request) -> list[str]:
 
 
 def decoded(body: bytes, kind: type[T]) -> T:
-    """Decode a JSON body into its struct; a wrong type is refused with its path (``$.host_id``)."""
+    """Decode a JSON body into its struct; an empty body counts as ``{}``. Raises Refusal; for a wrong type, the text
+    names the member (``$.host_id``)."""
     try:
         try:
             return msgspec.json.decode(body or b"{}", type=kind)

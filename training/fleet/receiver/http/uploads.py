@@ -34,7 +34,8 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 async def probe(context: ReceiverContext, request: Request) -> Answer:
-    """Answer ``HEAD``: with a claim, the offset of its upload; without one, the headers of ``GET``."""
+    """Answer ``HEAD``: with the offset of an upload if the request has a header of a claim, host or SHA-256; else with
+    the headers of ``GET``."""
     if not any(each in request.headers for each in (HEADER_CLAIM_ID, HEADER_HOST_ID, HEADER_SHA256)):
         return await model(context, request)
     offset = await carry_out(context, request, context.delivery.probe(_announced(request)))
@@ -120,8 +121,8 @@ async def _read(context: ReceiverContext, file: BinaryIO, start: int, end: int) 
 
 
 def _range(request: Request, size: int) -> tuple[int, int]:
-    """Return the first and the last byte of the requested range; for anything except one plain range, those of the
-    whole bundle."""
+    """Return the first and the last byte (inclusive) of the requested range; for anything except one plain range, those
+    of the whole bundle."""
     match = _RANGE.fullmatch(request.headers.get("Range", ""))
     if match is None:
         return 0, size - 1

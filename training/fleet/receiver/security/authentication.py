@@ -122,8 +122,8 @@ def _caller(principal: Principal | None) -> str | None:
 
 @dataclass
 class Authenticator:
-    """The authentication of callers. With ``secure`` all callers must prove their identity; otherwise the receiver is
-    on loopback, and only operators must."""
+    """The authentication of callers. With ``secure`` all callers, except those that join, must prove their identity;
+    otherwise the receiver is on loopback, and only operators must."""
 
     registry: Registry
     clock: Clock
@@ -224,7 +224,7 @@ class Authenticator:
 
     def _by_token(self, request: Request, found: Principal | None) -> Principal | None:
         """Return the operator or reader whose token the request shows, or without a token ``found``. Raises Refusal for
-        a wrong token."""
+        a wrong token, and if the receiver has neither tokens nor certificates."""
         if not self._own_token() and not self.registry.tokens() and not self.registry.certificates():
             raise Refusal(
                 ProblemType.OPERATOR_TOKEN,
@@ -254,8 +254,9 @@ class Authenticator:
         return self._own_token() + [each for each in self.registry.tokens() if each.valid(now)]
 
     def _token(self, request: Request, given: bytes) -> Token | None:
-        """Return the valid token with this secret; None if there is none. Wrong secrets are counted; after several
-        within a minute the address is refused."""
+        """Return the valid token with this secret; None if there is none. Wrong secrets are counted. After
+        ``FAILURES_MAX`` of them within a minute, the address is refused, except with a right secret of
+        ``UNGUESSABLE_CHARS`` or more."""
         address = self.address(request)
         if len(given) < UNGUESSABLE_CHARS:
             self.limit.check(address)

@@ -1,9 +1,9 @@
-"""The receiver's own certificate authority: it signs the receiver's certificate and those of hosts and operators.
+"""The receiver's own certificate authority: it signs the receiver's certificate and those of its clients.
 
 One folder holds everything: ``ca.key`` and ``ca.pem``, the authority; ``server.key``, ``server.pem`` and
-``server.json``, the receiver's own certificate and its content. Keys are readable by their owner only, behind a proxy
-``server.key`` by the proxy's group too. The authority's key never leaves the folder. ``cryptography`` is loaded only
-for signing.
+``server.json``, the receiver's own certificate and its content. Keys are readable by their owner only; behind a proxy
+the owner's group, which includes the proxy, may read ``server.key``. The authority's key never leaves the folder.
+``cryptography`` is loaded only for signing.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Authority:
         return begun <= self._clock.now() < begun + (known.expires_at - begun) * 2 / 3
 
     def server_expires_at(self) -> float | None:
-        """Return when the receiver's own certificate ends; None where that cannot be read."""
+        """Return when the receiver's own certificate ends, in epoch seconds; None where that cannot be read."""
         known = self._server()
         return None if known is None else known.expires_at
 

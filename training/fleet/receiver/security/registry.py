@@ -68,7 +68,7 @@ class Registry:
         return self._certificates.get(fingerprint)
 
     def certificates(self) -> list[Certified]:
-        """List all certificates, sorted by role, name and age."""
+        """List all certificates, also revoked and expired ones, sorted by role, name and time of issue."""
         return sorted(self._certificates.values(), key=lambda each: (each.role, each.name, each.issued_at))
 
     def put_out(self) -> set[str]:
@@ -158,7 +158,7 @@ class Registry:
         revokes.
 
         Joining again revokes the earlier certificates. A renewal revokes none, because its answer may be lost; nor does
-        a repeated request.
+        a repeated request. Raises Refusal if the name or the code is no longer valid.
         """
         now = self._clock.now()
         gone: list[Certified] = []
@@ -182,8 +182,8 @@ class Registry:
         return gone
 
     def check_pace(self, role: Role, name: str) -> None:
-        """Raise Refusal if this name got ``A_DAY_MAX`` certificates within a day; called before signing, and again by
-        :meth:`admit` for a renewal."""
+        """Raise Refusal if this name has ``A_DAY_MAX`` valid certificates that were issued within a day; called before
+        signing, and again by :meth:`admit` for a renewal."""
         now = self._clock.now()
         _check_pace(self._standing(role, name, now), now)
 
@@ -192,8 +192,9 @@ class Registry:
         return [each for each in map(_certified, rows) if each.revoked_at is None and now < each.expires_at]
 
     def revoke(self, role: Role, name: str) -> list[Certified]:
-        """Revoke every certificate and open code of this name, for an operator all open codes; return the revoked
-        certificates. Raises Refusal when there is none."""
+        """Revoke every valid certificate of this name and delete its codes, for an operator also all open codes of
+        other names; return the revoked certificates. Raises Refusal if the name has neither a valid certificate nor a
+        code."""
         now = self._clock.now()
         codes = self._db.run("forget_invitations", role=role, name=name)
         if role is Role.OPERATOR:  # an operator may have made some for later, under any name

@@ -18,8 +18,8 @@ LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
 class Security:
-    """A receiver's authority, and the TLS context with which the receiver serves. The constructor raises
-    AuthorityError."""
+    """A receiver's authority, and the TLS context with which the receiver serves. The constructor raises AuthorityError
+    and OSError."""
 
     def __init__(self, folder: Path, names: Sequence[str], clock: Clock, *, for_proxy: bool = False) -> None:
         """``names``: the names and addresses by which clients reach the receiver, the most public one first."""
