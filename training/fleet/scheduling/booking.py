@@ -35,7 +35,8 @@ _FLUCTUATES = 0.9  # of what was free a moment ago is free still, though nothing
 
 
 def most_at_once(host: Host) -> int:
-    """Return how many attempts a host may train at once: the declared number, else one per core, and at least one."""
+    """Return how many attempts a host may train at once: the declared number, else one per core and at least one; an
+    untried host at most ``UNTRIED_MOST``."""
     most = host.slots or max(1, host.cores)
     return min(most, UNTRIED_MOST) if host.untried else most
 
@@ -61,8 +62,8 @@ def demand(needs: Needs, host: Host) -> Booking:
 
 
 def _ram_share(cores: int, host: Host) -> float:
-    """Return a job's equal share of the remaining memory in GiB: divided by the free slots, or without declared slots,
-    by the free cores."""
+    """Return a job's share of the remaining memory in GiB: that of one free slot, or without declared slots, that of
+    its cores among the free cores. The share is at least ``_LEAST_GIB``, or all memory of a host with less."""
     room = host.room
     left, free = (host.ram_available_gib, host.cores) if room is None else (room.ram_gib, room.cores)
     jobs = 0 if room is None else room.jobs
@@ -143,12 +144,8 @@ def _gpu_for(needs: Needs, wanted: Booking, host: Host) -> int | None:
 
 
 def book(needs: Needs, host: Host, threads: int = 1) -> Booking:
-    """Return the booking of a job that fits, with ``threads`` cores if so many are free, and at least the cores that it
-    needs.
-
-    The job's worker checks the free memory again before the start. The booked amount must be free then, or nine tenths
-    of what is left now if that is less. The plan's minimum must be free in any case. An equal share of the host's
-    memory need not be free, because neither the plan nor a measurement asked for it.
+    """Return the booking of a job that fits, with ``threads`` cores, or as many as are free if that is less, and at
+    least the cores that it needs.
     """
     wanted = demand(needs, host)
     cores = min(max(wanted.cores, threads), max(wanted.cores, free_cores(host)))
@@ -206,7 +203,8 @@ def at_once(needs: Needs, host: Host) -> tuple[bool, int]:
 def goes_before(needs: Needs, waiting: Needs, host: Host) -> bool:
     """Return True if a job may begin here although a better-ranked job (``waiting``) waits for room.
 
-    That is so if no attempt trains on the host, or if the room is large enough for both jobs and the job uses no GPU.
+    The result is True if no attempt trains on the host, or if the room is large enough for both jobs and the job uses
+    no GPU.
     """
     room = host.room
     if room is None:

@@ -61,8 +61,8 @@ class Calibrations:
         """Return the logarithm of the factor by which a family's jobs take longer on this host than on the fastest
         host.
 
-        A host without a measurement of that sort of work counts as the median host; if no host has one, the result is
-        0.
+        If no host has a measurement of the family's sort of work, the mixed speed counts. A host without a measurement
+        counts as the median host; if no host has one, the result is 0.
         """
         of_sort = self._slower.get(self._bound_by.get(family, MIXED)) or self._slower.get(MIXED, {})
         if host in of_sort or not of_sort:

@@ -2,10 +2,10 @@
 
 A worker's identity is stored on its disk, so a copy of the disk has the same identity; a session is one run of one
 worker. The sessions that use a host id, and their order, do not distinguish a copy from a restart, because messages may
-be late. An echoed token does. Every reply carries the token of the present *round*, and a request that returns the
-token was sent after the round began. A new round begins whenever a new session is seen, so each session of a round has
-sent a message before. So a session that echoes the token was alive before and after the round's beginning, and two such
-sessions were alive at once (docs/decisions/0011).
+be late. A token that the receiver sends, and that sessions return, does distinguish them. Replies to a host's claims
+and heartbeats carry the token of the present *round*; a request that returns the token was sent after the round began.
+A new round begins when a new session sends its first claim. So two sessions that both return the present token are
+alive at once (docs/decisions/0011).
 """
 
 import re
@@ -83,8 +83,9 @@ class SessionLine:
         return self._compare(Standing.EARLIER)
 
     def heartbeat(self, session: str | None, echo: str | None, now: float) -> None:
-        """Count a heartbeat of ``session``; ignore it if the session has never claimed. Like a claim, it proves with
-        the present token (``echo``) that the session lives, but it does not make the session the current one."""
+        """Count a heartbeat of ``session``; ignore it if the session is None or has never claimed. Like a claim, a
+        heartbeat with the present token (``echo``) proves that the session lives, but it does not make the session the
+        current one."""
         if session is None or session not in self.heard:
             return
         self._hear(session, now)
@@ -97,7 +98,7 @@ class SessionLine:
         self.taken = [*self.taken, (session or "", claim_id)][-SESSIONS_KEPT:]
 
     def lost(self) -> list[str]:
-        """Return the recorded claims (:meth:`lose`) whose sessions are alive after all."""
+        """Return the ids of the recorded claims (:meth:`lose`) whose sessions are alive after all."""
         return [claim_id for session, claim_id in self.taken if session in self.alive]
 
     def _compare(self, otherwise: Standing) -> Standing:

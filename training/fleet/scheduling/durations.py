@@ -4,7 +4,7 @@ The logarithm of the seconds is fitted a family at a time: the host's time for t
 job's sizes (its numeric hyperparameters), jointly, by ridge regression in closed form (:class:`_Fit`). A host's time is
 shrunk towards its calibration and the family's mean; an outlying attempt gets little weight (Huber). The deviation of a
 kind, and of exact settings on one host, are shrunk means of the fit's residuals. A host that never trained a family is
-expected to be as fast with it as with other families (:class:`_HostEffects`).
+expected to be as fast with the family, relative to other hosts, as it is with other families (:class:`_HostEffects`).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Speeds:
 
     def learn(self, work: Workload, on: str, seconds: float, unsure: float = 0.0) -> None:
         """Add the duration of an attempt of this workload on the host ``on``. A negative or infinite duration, or NaN,
-        is ignored.
+        is ignored; any other is brought into the range from ``LEAST_S`` to ``MOST_S``.
 
         ``unsure`` is the variance of the duration's logarithm, if the duration is an estimate because the training is
         still running.
@@ -92,23 +92,23 @@ class Speeds:
         self._hosts = None
 
     def expect(self, works: Sequence[Workload]) -> None:
-        """Store the median sizes of those of these workloads whose family was never trained. The first guess for such a
-        family applies at these sizes."""
+        """Store the median sizes of the workloads of each family that was never trained, unless some are already stored
+        for the family. The first guess for a family that was never trained applies at its stored sizes."""
         for family in {work.family for work in works} - self.attempts.keys() - self.awaited.keys():
             self.awaited[family] = _middles(work for work in works if work.family == family)
             self._fits.pop(family, None)
 
     def word_of(self, work: Workload, on: str, elapsed_s: float, progress: Mapping[str, Any] | None) -> Word | None:
         """Return a live attempt's own estimate of its duration; None if it has none, if less than a fiftieth of its
-        work is done, or if the prediction for its kind is more certain."""
+        work is done, or if the prediction for its kind is at least as certain."""
         done, left_s = (own_word(progress, elapsed_s) if progress else None) or (0.0, 0.0)
         if done < _WORD_LEAST or word_variance(done) >= self.predict(work, on).spread ** 2:
             return None
         return Word(work, on, elapsed_s + left_s, done)
 
     def with_words(self, words: Sequence[Word]) -> Speeds:
-        """Return a copy that also contains live attempts' own estimates (``words``), which are not learned
-        permanently."""
+        """Return these speeds with live attempts' own estimates (``words``) added to a copy; without ``words``, return
+        the object itself."""
         if not words:
             return self
         heard = Speeds(self.calibrations, dict(self.attempts), self.awaited)
@@ -124,13 +124,14 @@ class Speeds:
         return self._fit(work.family).predict(work, on, self._beside())
 
     def trained(self, host: str) -> bool:
-        """Return True if a host has trained any job."""
+        """Return True if the duration of any attempt on ``host`` is known."""
         return any(host in hosts for hosts in self.attempts.values())
 
     def slower_than_measured(self) -> dict[str, float]:
         """Map each host to the factor by which jobs take longer than its calibration predicts, relative to other hosts.
 
-        Only hosts with a calibration and completed jobs are compared, if there are at least two.
+        Only hosts with a calibration and completed jobs are compared; with fewer than two of these the mapping is
+        empty.
         """
         effects = self._beside().effects
         away = {host: effects[host][0] for host in self.calibrations.hosts & effects.keys()}
@@ -266,10 +267,8 @@ class _Fit:
         return _dot(sizes, [_dot(row, sizes) for row in self._inverse])
 
     def _everywhere(self, work: Workload) -> tuple[list[float], float, float, float]:
-        """Return the parts of a prediction that are the same on every host.
-
-        These are the sizes, the logarithm of the seconds, its variance, and the part of that logarithm that the kind
-        adds.
+        """Return the parts of a prediction that are the same on every host: the sizes, the logarithm of the seconds,
+        its variance, and the part of that logarithm that the kind adds.
         """
         if work not in self._known:
             # The limit on the variance is wide, so that a kind far from the mean keeps its distance.
@@ -334,10 +333,8 @@ class _HostEffects:
                 )
 
     def expected(self, family: str, host: str) -> tuple[float, float, float]:
-        """Return the expected logarithm of a family's seconds on a host that never trained the family, and two
-        variances.
-
-        The first variance is that of the family on every host, the second that of this host.
+        """Return the expected logarithm of a family's seconds on a host that never trained the family, without the
+        host's calibrated slowness; then the variance of the family on every host, and the variance of this host.
         """
         differ, pair = self._differ(host)
         level, everywhere = self._families.get(family, _BASE)

@@ -1,7 +1,8 @@
-"""The edits that a reload finds: which keys of which job, host or trainer changed, and from when each edit holds. Pure.
+"""The edits that a reload finds: which keys of a job, host, trainer or notice channel changed, and from when each edit
+holds. Pure.
 
-A grant uses the newest plan, and an attempt keeps what it was granted. So an edit holds for grants after the reload.
-Only names change everywhere at once, because no training depends on them.
+A grant uses the newest plan, and an attempt keeps what it was granted. So an edit of a job's keys holds for grants
+after the reload. A job's new name holds at once, because no training depends on it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,7 +29,7 @@ _COUNTS = {
 
 
 class EditKind(StrEnum):
-    """The kind of thing that an edit changes, in the order in which an answer lists them."""
+    """The kind of an edit. An answer lists edits in the order of these members."""
 
     RENAME = "rename"
     STANDS = "stands"  # a job of the plan is cancelled, and stays so
@@ -125,7 +126,8 @@ def leaving(job: Job, named: Mapping[str, Table]) -> Edit:
     """Return the edit for a ``job`` that left the plan; its status stays as it is. ``named`` maps names to the plan's
     jobs.
 
-    If another job has its name now, the edit lists the fields of the id in which the two jobs differ.
+    If another job of the plan has the name of ``job`` now, the edit lists the fields of the id in which the two jobs
+    differ.
     """
     if job.status in LIVE:
         holds = f"attempt {job.attempt} on {job.worker_hostname} continues"
@@ -175,8 +177,8 @@ def channel_edits(before: Mapping[str, str], after: Mapping[str, str]) -> list[E
 
 
 def changed(before: Table, after: Table) -> tuple[str, ...]:
-    """Return the keys whose values differ; an empty value counts as absent. Of two values that are tables, the
-    differing keys are returned as ``key.member``."""
+    """Return the keys whose values differ, sorted. An empty text, list or table counts as absent. Of two values that
+    are tables, the differing keys are returned as ``key.member``."""
     found: list[str] = []
     for key in sorted(before.keys() | after.keys()):
         was, now = before.get(key), after.get(key)
@@ -216,12 +218,12 @@ def sentence(edit: Table) -> str:
 
 
 def counts(answer: Table) -> str:
-    """Return the counts of a reload's reply as words for people: "2 new, 1 edited"."""
+    """Return the counts of a reload's reply as words for people: "2 new, 1 edited"; "none" if all are 0."""
     return ", ".join(f"{answer[key]} {word}" for key, word in _COUNTS.items() if answer.get(key)) or "none"
 
 
 def first(edits: Iterable[Edit], most: int = LISTED_MAX) -> list[Edit]:
-    """Return the first ``most`` edits in the order of :class:`EditKind`: renames, then edits that need an operator,
-    jobs that left, other edits."""
+    """Return the first ``most`` edits in the order of :class:`EditKind`: renames, cancelled jobs, jobs in the plan
+    again, jobs that left, other edits."""
     order = list(EditKind)
     return sorted(edits, key=lambda edit: order.index(edit.kind))[:most]

@@ -1,9 +1,10 @@
 """The forecast: which host will train which job when, and when all jobs are done. Pure.
 
-The schedule is simulated once with expected durations, which gives each job its host and time. The interval comes from
-the uncertainty of durations. Independent errors of attempts cancel out in a long plan; errors that a family's jobs
-share, on one host or on all, do not. The interval assumes that other hosts would take over work from a host that turns
-out slow. So the error of the end is that of all work together, or that of the longest job if that is larger.
+The schedule is simulated once with expected durations, which gives each job its host and time. The interval of a
+forecast end comes from the uncertainty of durations. Independent errors of attempts cancel out in a long plan; errors
+that a family's jobs share, on one host or on all, do not. The interval assumes that other hosts would take over work
+from a host that turns out slow. So the error of the end of all jobs is that of all work together, or that of the most
+uncertain single job if that is larger.
 """
 
 import heapq
@@ -57,8 +58,8 @@ class HostWait:
 
 @frozen
 class Forecast:
-    """A forecast: the stay of each job that fits a host, in the order in which they begin; ``nowhere`` has the jobs
-    that fit none."""
+    """A forecast: the stay of each job that is trained now or fits a host, in the order in which they begin;
+    ``nowhere`` has the jobs that fit none."""
 
     stays: tuple[Stay, ...]
     end_s: float  # when all is done; four of five plans are between …
@@ -102,7 +103,7 @@ def forecast(works: Sequence[WaitingKind], slots: Sequence[Slot], *, first_come:
 
 
 def _in_turn(works: Sequence[WaitingKind], slots: Sequence[Slot], _: Sequence[float]) -> Iterator[tuple[int, int]]:
-    """Yield for each job the index of its kind and of its slot, in the order of the schedule."""
+    """Yield for each job the index of its kind and of its slot, slot by slot, in the order of the schedule."""
     known = {work.kind.key: k for k, work in enumerate(works)}
     for n, shares in enumerate(schedule([work.kind for work in works], slots).shares):
         for share in shares:

@@ -18,11 +18,13 @@ _DAYS = re.compile(r"[a-z]{2}(\s*-\s*[a-z]{2})?([\s,]+[a-z]{2}(\s*-\s*[a-z]{2})?
 
 
 class BadHoursError(ValueError):
-    """The text is not a valid span of hours; the message says why."""
+    """The text is not a valid span of hours. The message is a phrase without subject: ``names neither days nor
+    times``."""
 
 
 def parse(text: str) -> tuple[Span, ...]:
-    """Return the spans of the week that one text of hours describes; raise BadHoursError if it is invalid."""
+    """Return the spans of the week that one text of hours describes, joined and in the order of the week; raise
+    BadHoursError if the text is invalid."""
     said = text.strip().lower()
     times = _TIMES.search(said)
     days = said if times is None else said[: times.start()].strip()
@@ -46,7 +48,8 @@ def union(spans: Iterable[Span]) -> tuple[Span, ...]:
 
 
 def holds(spans: Iterable[Span], minute: int) -> bool:
-    """Return True if a minute of the week is within one of the spans."""
+    """Return True if a minute of the week is within one of the spans; the minute at which a span ends is not within
+    it."""
     return any(begin <= minute < end for begin, end in spans)
 
 

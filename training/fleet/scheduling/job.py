@@ -1,9 +1,9 @@
 """The main data types of the fleet, and the one table of legal transitions.
 
 Nothing here does I/O or reads a clock. A *job* is one model to be trained, an *attempt* is one grant of a job to one
-worker, a *host* is a machine. The table :data:`TRANSITIONS` is written here; the database repeats the statuses as CHECK
-constraints, and a test draws it as arrows and checks that the three agree. ``docs/job-lifecycle.md`` explains the
-statuses to operators.
+worker, a *host* is a machine. The table :data:`TRANSITIONS` is written here. The database repeats the statuses as CHECK
+constraints, and ``docs/job-lifecycle.md`` draws the transitions as arrows; a test checks that both agree with the
+table.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class EndReason(StrEnum):
 
 
 class FailedBy(StrEnum):
-    """The kind of cause that fails a job; ``ended_by`` says the sentence."""
+    """The kind of cause that fails a job; ``Job.ended_by`` has the cause in words."""
 
     REFUSAL = "refusal"  # a trainer said that trying again cannot help
     MEMORY = "memory"  # a host ran out of it, and none has more
@@ -65,7 +65,8 @@ class FailedBy(StrEnum):
 
     @property
     def lasts(self) -> bool:
-        """Return True if one host's word fails the job once other hosts were asked for long enough."""
+        """Return True if the cause, reported by one host alone, still fails the job when no other host took the job in
+        ``second_opinion_s``."""
         return self in (FailedBy.REFUSAL, FailedBy.MEMORY)
 
 
@@ -184,8 +185,8 @@ GIB_MAX, CORES_MAX = 1_000_000, 100_000
 class Constraints:
     """The keys of a job that decide on which hosts it may be trained, one per line.
 
-    The manifest's check, the rule of what fits, the classes of jobs, job dicts and sentences are all computed from this
-    table.
+    The manifest's check, the comparison of amounts (:data:`AMOUNTS`), the classes of jobs, and sentences about
+    requirements are computed from this table.
     """
 
     model: str = field(default="", metadata={"required": True})  # which hosts may allow or deny
@@ -207,8 +208,8 @@ AT_BEST = {each.capability: CONSTRAINTS[name].metadata["most"] for name, each in
 
 
 def constraints_in_words(spec: Json) -> str:
-    """Return a job dict's requirements in words: ``a GPU, 8 GiB of RAM, only on rack``. Its values may be of any
-    type."""
+    """Return a job dict's requirements in words: ``a GPU, 8 GiB of RAM, only on rack``. The job dict's values may be of
+    any type."""
     said = []
     for name, each in CONSTRAINTS.items():
         value, words = spec.get(name), str(each.metadata.get("words") or "")
@@ -343,7 +344,7 @@ def _capped(detected: float, declared: float | None) -> float:
 
 
 def _left_by(kept: float, there: float, what: str, key: str) -> str:
-    """Return why the owner's reserve leaves nothing for jobs; empty if it leaves something."""
+    """Return why the owner's reserve leaves nothing for jobs; empty if it leaves something, or is 0."""
     return f"{key} = {kept:g} leaves nothing of its {what}" if kept and kept >= there else ""
 
 
@@ -484,7 +485,7 @@ class Job:
 
     @property
     def held(self) -> bool:
-        """Return True if the job is held: no host gets it until it is unheld, whatever its status."""
+        """Return True if the job is held: until it is unheld, no host is granted it. A running attempt continues."""
         return self.held_at is not None
 
     @property

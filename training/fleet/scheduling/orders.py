@@ -1,7 +1,7 @@
 """PURE: hosts that get no jobs because of an operator's order, or because of their owner's conditions.
 
-Neither is a fault, and both are independent of a quarantine: a host may be under an order and in quarantine, and each
-ends separately.
+A host may be under an order, at rest for its owner and in quarantine at the same time, and each of these ends
+separately.
 """
 
 from enum import StrEnum

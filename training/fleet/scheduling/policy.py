@@ -1,10 +1,10 @@
-"""The rules by which jobs and hosts are judged; no other module decides. Its functions take plain values and use no
-I/O, clock or random numbers.
+"""The rules by which jobs and hosts are judged. The functions take plain values and use no I/O, clock or random
+numbers.
 
-They decide which host may run a job (:func:`fits`), which host must let others go first (:func:`hold`), and which of
-several jobs is best (:func:`rank`). They also decide what an ended attempt means for its job (:func:`settle`), and
-whether a late message may revive an attempt (:func:`may_readopt`, :func:`may_adopt`). :class:`SilenceWatch` decides
-when silence may count against a host.
+These rules decide which host may run a job (:func:`fits`), which host must let others go first (:func:`hold`), and
+which of several jobs is best (:func:`rank`). Other rules decide what an ended attempt means for its job
+(:func:`settle`), and whether a late message may revive an attempt (:func:`may_readopt`, :func:`may_adopt`).
+:class:`SilenceWatch` decides when silence may count against a host.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from training.strict_json import Json
 
 @frozen
 class Policy:
-    """The operator's settings; durations in seconds. The simulation draws them at random for every seed."""
+    """The operator's settings; durations in seconds."""
 
     stale_after_s: float = 600.0  # the lease: how long an attempt lives without a heartbeat
     max_attempts: int = 3  # trainer failures before a job is failed
@@ -96,8 +96,8 @@ def lacks_data(needs: Needs, here: Collection[str] | None) -> str | None:
 
 
 def fits_for_good(needs: Needs, host: Host) -> str | None:
-    """Return a lasting obstacle: the lists of hosts and models, the owner's reserve, cores, or no more memory than the
-    job ran out of before; else None."""
+    """Return a lasting obstacle: the lists of hosts and models, an outdated trainer, the owner's reserve, cores, or no
+    more memory than the job ran out of before; else None."""
     named = _by_name(needs, host) or _by_model(needs, host)
     return named or has_more_memory(needs, host) or host.withheld or _by_amount(needs, host, lasts=True)
 
@@ -126,8 +126,8 @@ def _by_model(needs: Needs, host: Host) -> str | None:
 
 
 def _by_amount(needs: Needs, host: Host, *, lasts: bool) -> str | None:
-    """Return the obstacle if the host has less of a resource than the job needs; ``lasts`` selects the resources.
-    Return None otherwise."""
+    """Return the obstacle if the host has less of a resource than the job needs; else None. ``lasts`` selects the
+    resources of :data:`AMOUNTS` to compare."""
     for key, amount in AMOUNTS.items():
         here, wanted = getattr(host, amount.attribute), getattr(needs, key)
         if amount.lasts is lasts and here < wanted:
@@ -170,8 +170,8 @@ def _has_cuda_for(needs: Needs, host: Host) -> bool:
 
 
 def _may_get_cuda(needs: Needs, fleet: Fleet) -> bool:
-    """Return True if waiting for a GPU makes sense: a known host has one that is large enough for the job, free now or
-    not."""
+    """Return True if waiting for a GPU makes sense: a known host that the job fits for good has one that is large
+    enough, free now or not. Return True also if the hosts are not known."""
     if fleet.known is None:
         return True
     return any(
@@ -279,12 +279,14 @@ def settle(
     others: Callable[[str], bool] = lambda _host: False,
     hopeless: str | None = None,
 ) -> Settlement:
-    """Decide what happens to ``job`` when its live attempt ended; ``before`` has the earlier ones of its generation.
+    """Decide what happens to ``job`` when its live attempt ended; ``before`` has the job's earlier attempts of the same
+    generation.
 
     The trainer's faults and the infrastructure's faults have separate limits; a planned hand-back counts against
-    neither, and keeps the job's place in the queue, as does a saved state. What one host alone said or used up ends no
-    job while ``others`` is True for that host: then another host must try it first. ``hopeless`` is the sentence of a
-    job that ran out of memory where no host has more (:mod:`training.fleet.scheduling.quarantine`).
+    neither, and keeps the job's place in the queue. A job whose host was lost keeps its place only if the attempt saved
+    its state. What one host alone said or used up ends no job while ``others`` is True for that host: then another host
+    must try it first. ``hopeless`` is the sentence of a job that ran out of memory where no host has more
+    (:mod:`training.fleet.scheduling.quarantine`).
     """
     after = _tried_again(job, ended, now, policy)
     failures, losses = after.trainer_failures, after.host_losses
@@ -310,8 +312,8 @@ def verdict(
     others: Callable[[str], bool],
     hopeless: str | None = None,
 ) -> LastWord | None:
-    """Return what ends a job after these ends of its attempts, or, if nothing does, the word of one host alone, which
-    ends the job unless another host tries it."""
+    """Return what ends a job after these ends of its attempts, or the word of one host alone, which ends the job unless
+    another host tries it; None if there is neither."""
     alone: LastWord | None = None
     reached = [(FailedBy.MEMORY, hopeless, {each.host for each in ends if each.out_of_memory})] if hopeless else []
     for failed_by, sentence, hosts in (*reached, *_limits_reached(job, ends, policy)):
@@ -413,8 +415,8 @@ def overran(spec: Json, attempt: Attempt, policy: Policy) -> float | None:
     """Return the limit ``max_run_s`` if an attempt exceeded it so far that the receiver ends it, else None.
 
     The worker ends such an attempt first, because it knows the pauses and gives the trainer time to save. So the
-    receiver waits for a quarter of the limit more, at least for the time between two heartbeats. What the host says of
-    fetching, waiting and delivering counts up to ``fetch_max_s``.
+    receiver waits for a quarter of the limit more, at least for a third of a lease. Time in which the host says that it
+    fetches, waits or delivers is not counted, up to ``fetch_max_s``.
     """
     limit = spec.get("max_run_s")
     if not isinstance(limit, int | float) or isinstance(limit, bool) or limit <= 0:
@@ -439,8 +441,8 @@ def may_adopt(job: Job, attempt: Attempt) -> bool:
 
 
 def may_readopt(job: Job, attempt: Attempt, live: Iterable[Attempt], policy: Policy) -> bool:
-    """Return True if a lost attempt may continue at its host's next heartbeat, which it may only a limited number of
-    times.
+    """Return True if a lost attempt may continue at its host's next heartbeat, which is allowed
+    ``policy.max_readoptions`` times.
 
     ``live`` has the host's live attempts: if the same slot has another job, this heartbeat is only late.
     """
@@ -456,9 +458,9 @@ class SilenceWatch:
     """A watch over the clocks, which decides if a host's silence counts: only silence that the receiver could observe
     does.
 
-    After a start, a suspend or a step of the clock no attempt is ended for one full lease: the silence may have been
-    the receiver's own. ``wall`` and ``boot`` are the clocks at the last reading; no attempt is ended before
-    ``no_sweep_before`` on the boot clock.
+    After a start, a suspend or a step of the clock no attempt is ended for silence for one full lease: the silence may
+    have been the receiver's own. ``wall`` and ``boot`` are the clocks at the last reading; ``no_sweep_before`` is the
+    time on the boot clock before which no attempt is ended for silence.
     """
 
     wall: float
@@ -483,7 +485,8 @@ class SilenceWatch:
         return (wall - self.wall) - (boot - self.boot)
 
     def watched_for(self, seconds: float, policy: Policy) -> bool:
-        """Return True if the receiver has watched for that long, or for a lease, without a break."""
+        """Return True if the receiver has watched without a break for ``seconds``, or for a lease if that is
+        shorter."""
         return self.boot >= self.no_sweep_before - max(0.0, policy.stale_after_s - seconds)
 
     @property

@@ -43,5 +43,5 @@ def policy_of(settings: Iterable[tuple[str, float]]) -> Policy:
 
 
 def page() -> list[str]:
-    """Return the keys with their default values, for the help text."""
+    """Return the keys with their default values, each as ``KEY=VALUE``, for the help text."""
     return [f"{field.name}={getattr(_DEFAULTS, field.name):g}" for field in fields(Policy)]

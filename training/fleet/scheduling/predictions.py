@@ -53,7 +53,7 @@ class Prediction:
 
     @property
     def mean(self) -> float:
-        """Return the expected seconds; they exceed the median, and the more, the wider the spread is."""
+        """Return the expected seconds: from the median to four times the median, more the wider the spread is."""
         return self.seconds * math.exp(min(self.spread**2 / 2, _MEAN_MOST))
 
     def at(self, share: float) -> float:
@@ -64,7 +64,7 @@ class Prediction:
         """Return the remaining seconds within which a job that has trained for ``elapsed_s`` ends with the probability
         ``share``.
 
-        An attempt that has taken longer than predicted is expected to take proportionally longer.
+        The longer an attempt has taken beyond the predicted time, the longer it is expected to go on.
         """
         if elapsed_s <= LEAST_S:
             return self.at(share)
@@ -113,8 +113,8 @@ def own_word(progress: Json, elapsed_s: float) -> tuple[float, float] | None:
     """Return a running attempt's own estimate from its progress: the share of its work that is done, and the remaining
     seconds.
 
-    Return None if the progress has no valid estimate. The remaining time is limited: no future epoch counts for more
-    than all time until now.
+    Return None if the progress has no valid estimate. If the progress has epochs, the remaining time is limited: no
+    future epoch counts for more than all time until now.
     """
     epoch, epochs, then_s, eta_s = (amount(progress.get(key)) for key in ("epoch", "epochs", "seconds", "eta_s"))
     then_s = elapsed_s if then_s is None else min(then_s, elapsed_s)  # at the time of these words

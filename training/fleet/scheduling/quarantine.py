@@ -35,7 +35,7 @@ class Quarantine:
     reason: str
 
     def sentence(self) -> str:
-        """Return a sentence for an operator: why this host is in quarantine, with the remedy."""
+        """Return words for an operator that continue "the host is …": why it is in quarantine, and the remedy."""
         return f"quarantined: {self.reason}; {self.remedy}"
 
     @property
@@ -79,12 +79,11 @@ class Death:
 def assess(attempt: Attempt, policy: Policy, *, waits: bool = False) -> Weight:
     """Decide whether an attempt's end counts for or against its host; ``waits`` is True if its job is pending again.
 
-    A trainer that ran for a while proves that the host works. A trainer that could not be started, or failed at once,
-    may be the host's fault: a broken driver, an old checkout. If the trainer says that the arguments or the data are
-    wrong, the plan or the data are at fault, and the job is never tried again; but as long as another host must
-    confirm this, it counts against this host. An early end also does not count if
-    memory ran out, because that has its own rule. Nor does it count if the worker gave the job back or could not
-    deliver. The loss of a host never counts, because the true running time is unknown.
+    The loss of a host counts neither way, because the true running time is unknown. A refusal (the trainer says that
+    its arguments or data are wrong) counts against the host if the job is pending again, for another host to confirm
+    the refusal. Any other end counts for the host if the job was completed, or if the trainer ran for
+    ``policy.odd_death_s``. An earlier end counts against the host if the trainer could not be started, or if it failed
+    without a refusal and without running out of memory. All other early ends count neither way.
     """
     reason = attempt.end_reason
     if reason is EndReason.COMPLETED:
@@ -124,8 +123,8 @@ def _headline(error: str) -> str:
 
 @frozen
 class Refund:
-    """The outcome of a refund: a job's remaining failures and losses, whether the job may be pending again, and what
-    one host alone says of it then."""
+    """The outcome of a refund: a job's remaining failures and losses, whether the job may be pending again, and the
+    verdict on the job that is left."""
 
     trainer_failures: int
     host_losses: int
@@ -141,7 +140,7 @@ def refund(
     others: Callable[[str], bool] = lambda _host: False,
 ) -> Refund:
     """Return the failures and losses of ``job`` without those of the attempts ``died``, and if the job may be pending
-    again. ``ends`` has all attempts of its generation, in which those are pardoned.
+    again. ``ends`` has all attempts of the job's generation; those in ``died`` are pardoned there.
 
     A failed job may be pending again unless something else would have failed it as well.
     """

@@ -30,7 +30,7 @@ NOT_KNOWN = Peak()
 
 @frozen
 class Booking:
-    """The part of a host that an attempt may use. Its trainer has as many threads as cores."""
+    """The part of a host that an attempt may use. An attempt's trainer has as many threads as the booking has cores."""
 
     cores: int = 1
     ram_gib: float = 0.0
@@ -54,7 +54,7 @@ class HeldAttempt:
 
 @frozen
 class Left:
-    """The memory of a GPU that its booked attempts leave free, and their number."""
+    """The memory of a GPU that its booked attempts leave free, and the number of these attempts."""
 
     gib: float
     jobs: int

@@ -1,7 +1,8 @@
 """Decide what the plan's [retention] deletes, and why: facts about stored things in, removals out. Pure.
 
-A bundle is deleted only if the rules allow it for each job that delivered it. Nothing is deleted of a job that is held,
-or has not ended. Deleting everything listed here adds nothing to the list, so a second run finds nothing to do.
+A bundle is deleted only if the rules allow it for each job that delivered it. No bundle, log or curve of a job is
+deleted while the job is held, or before it has ended. Deleting everything listed here adds nothing to the list, so a
+second run finds nothing to do.
 """
 
 from collections import Counter, defaultdict
@@ -79,7 +80,8 @@ class RetainedBundle:
 
     @property
     def figure(self) -> float | None:
-        """The best figure of its jobs; None if one of them has none, because that one's host keeps it."""
+        """The best figure of the jobs that the bundle completes; None if there are none, or if one of them has no
+        figure."""
         figures = [each.figure for each in self.current if each.figure is not None]
         return max(figures) if figures and len(figures) == len(self.current) else None
 
@@ -112,7 +114,7 @@ class Output:
 
 @frozen
 class RetainedDataset:
-    """A data set on the receiver, and when a job last needed it."""
+    """A data set on the receiver, and when it was pushed or a job last needed it."""
 
     dataset_id: str
     names: tuple[str, ...]
@@ -134,8 +136,8 @@ class Removal:
 
 
 def groups_above(bundles: Iterable[RetainedBundle], best: int | None) -> set[tuple[str, str]]:
-    """Return each pair of model and mode with more stored models than the plan keeps. Only for these, validation
-    figures decide what stays."""
+    """Return each pair of model and mode with more stored models than the plan keeps (``best``); no pair if ``best`` is
+    None."""
     found = Counter((each.model, each.mode) for each in bundles if each.current)
     return set() if best is None else {group for group, n in found.items() if n > best}
 
@@ -148,11 +150,11 @@ def without_figure(bundles: Sequence[RetainedBundle], rules: Rules) -> dict[tupl
 
 
 def bundles_to_remove(bundles: Sequence[RetainedBundle], rules: Rules, now: float) -> list[Removal]:
-    """Return the removals of models beyond the best ones of their model and mode. Also return those of bundles that
-    have completed no job for ``keep_superseded_days``.
+    """Return the removals of models beyond the best ones of their model and mode, and of bundles that have completed no
+    job for ``keep_superseded_days``.
 
     The best model of each host, by the figures that this host reported, stays. A model without a validation figure is
-    not ranked: it does not count towards the number to keep, and only age removes its bundle. Of models with equal
+    not ranked: it does not count towards the number to keep, and stays while it completes a job. Of models with equal
     figures the first completed one ranks first, then the one with the lesser digest. A bundle that completes several
     jobs is one model.
     """

@@ -4,9 +4,9 @@ Pure.
 Jobs with equal needs, priority and expected durations are one :class:`JobKind` with a count; the schedule is made over
 kinds and slots, never over jobs. From the highest priority down, the kind that would suffer most from losing its best
 slot gets it (sufferage; Maheswaran et al., "Dynamic matching and scheduling of a class of independent tasks onto
-heterogeneous computing systems", 1999). Then jobs are moved and swapped to relieve the slot that ends last. A slot
-without a job of its own takes one that it ends sooner by a margin; otherwise it waits, and :class:`Decline` says which
-host will do the job, when, and how long to wait for that.
+heterogeneous computing systems", 1999). Then jobs are moved and swapped to relieve the slot that ends last. A host
+without a job of its own in the schedule takes another host's job if it would end that job sooner by a margin. When a
+host waits instead, :class:`Decline` says which host will do the job, when, and how long to wait for that.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Schedule:
 
     @property
     def end_s(self) -> float:
-        """Return the seconds until the last job on any slot ends."""
+        """Return the seconds from the schedule's computation until the last scheduled job ends; 0 without jobs."""
         return max((shares[-1].end_s for shares in self.shares if shares), default=0.0)
 
     def own(self, host: str) -> Iterator[tuple[int, int, Share]]:
@@ -124,8 +124,8 @@ class Schedule:
     def decide(self, host: str, at_s: float = 0.0, without: Collection[str] = ()) -> Take | Decline | None:
         """Decide what a slot of ``host`` does that asks ``at_s`` seconds after the schedule was computed.
 
-        The result is a job to take, or a job that a better host will do sooner; None if the host could train no pending
-        job. ``without`` has the kinds that the host may not take now.
+        The result is a job to take, or a job that a better host will do sooner; None if the schedule has no job that
+        the host could train and may take. ``without`` has the kinds that the host may not take now.
         """
         shares = [share for _, _, share in self.own(host) if share.kind not in without]
         mine = [(-self.kinds[s.kind].priority, s.begin_s, s.kind) for s in shares]
@@ -166,7 +166,8 @@ class Schedule:
 
     def _unheard(self, host: str, level: float, without: Collection[str]) -> Take | None:
         """Return a job of this level or above that ``host`` tries before others because one host alone would have
-        failed it; None if there is none, or if it takes many times as long here as elsewhere."""
+        failed it; None if there is none. A job that takes more than ``MANY_TIMES`` as long on ``host`` as on the
+        fastest host is not returned."""
         found = [
             (-kind.priority, slot.host != host, slot.host, share.kind)
             for slot, shares in zip(self.slots, self.shares, strict=True)
@@ -200,8 +201,6 @@ class Schedule:
     def took(self, host: str, kind: str, instead_of: str | None = None) -> Schedule:
         """Return the schedule without one job of this kind, which ``host`` took from its own share or from the host
         ``instead_of``.
-
-        If that host has several slots, the job is removed from the slot that would have begun it first.
         """
         found = [(share.begin_s, n, m) for n, m, share in self.own(instead_of or host) if share.kind == kind]
         if not found:
@@ -222,13 +221,12 @@ def schedule(
     before: Schedule | None = None,
     awaited: Mapping[str, float] | None = None,
 ) -> Schedule:
-    """Return a schedule that assigns every job to a slot: by sufferage from the highest priority down, then by moves
-    that relieve the slot that ends last.
+    """Return a schedule that assigns every job that some slot can train to a slot: by sufferage from the highest
+    priority down, then by moves that relieve the slot that ends last.
 
-    On a slot, kinds of higher priority come first, then kinds that are ``awaited`` (kind → until when a host waits for
-    it). Then come the longest jobs, so that short ones fill the end. Among kinds with guessed times the shortest comes
-    first. The schedule ``before`` is kept as far as possible, unless a new one ends sooner, so that a small change
-    moves few jobs.
+    On a slot, kinds of higher priority come first. Within a priority, kinds that are ``awaited`` (kind → until when a
+    host waits for it) come first, the others in the order of :meth:`_Level.rank`. The schedule ``before`` is kept as
+    far as possible, unless a new one ends sooner, so that a small change moves few jobs.
     """
     timed = [*zip(kinds, _times(kinds, slots), strict=True)]
     made = _scheduled(timed, slots, None, awaited or {})
@@ -281,7 +279,8 @@ class _Level:
         return suits_another, each_s if spread > _GUESS else -each_s
 
     def keep(self, before: Schedule, slots: Sequence[Slot]) -> None:
-        """Assign to each slot the jobs that it had in the schedule ``before``."""
+        """Assign to each slot the jobs that it had in the schedule ``before``, as far as these are still pending and it
+        can train them."""
         known = {kind.key: k for k, kind in enumerate(self.kinds)}
         had: dict[str, list[Sequence[Share]]] = {}
         for slot, shares in zip(before.slots, before.shares, strict=True):
@@ -314,8 +313,8 @@ class _Level:
                     heappop(ranked)
 
     def _sufferage(self, k: int) -> tuple[float, float, int, int]:
-        """Return how much longer a kind's job takes without its best slot, and its time on that slot, both negated;
-        then the kind and the slot."""
+        """Return how much later a kind's next job would end without its best slot, and its time on that slot, both
+        negated; then the indexes of the kind and the slot."""
         then = [*map(add, self.ends, self.times[k])]
         best = min(then)
         at = then.index(best)
@@ -323,7 +322,8 @@ class _Level:
         return best - min(then), -self.times[k][at], k, at
 
     def relieve(self) -> None:
-        """Move jobs of a kind from the slot that ends last to another, or swap one, if all jobs then end sooner."""
+        """Repeatedly move jobs of a kind from the slot that ends last to another, or swap one, while this makes the
+        later end of these two slots sooner."""
         swaps = sum(map(len, self.counts)) <= _SWAPPED_MOST
         for _ in range(_MOVES * len(self.ends)):
             full = max(range(len(self.ends)), key=self.ends.__getitem__)
@@ -375,10 +375,9 @@ class _Level:
 
 
 def _times(kinds: Iterable[JobKind], slots: Sequence[Slot]) -> Iterator[list[float]]:
-    """Yield for each kind its jobs' seconds on each slot, raised for slower hosts if the kind is not well known.
-
-    Among many uncertain predictions the lowest one is probably too low. A job that is begun on a machine that turns out
-    far slower ends last of all; the same error on a fast machine costs little.
+    """Yield for each kind its jobs' seconds on each slot; infinity on a slot that cannot train them. The seconds are
+    raised for slower hosts if the kind is not well known, and for the later slots of a host, which share its cores.
+    Among many uncertain predictions the lowest one is probably too low.
     """
     at: dict[str, list[tuple[int, Slot]]] = {}
     for n, slot in enumerate(slots):

@@ -1,7 +1,7 @@
 """The schedule in force until the next one is computed, and how long each host has waited for a job. Pure.
 
-A new schedule is computed when something that matters has changed, not at each request. Until then, each job that a
-host takes is removed from the schedule in force. Times are seconds of the caller's clock.
+A new schedule is computed after a relevant change or some time, not at each request. Each job that a host takes
+meanwhile is removed from the schedule in force. Times are seconds of the caller's clock.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -15,8 +15,8 @@ ASKS_S = 60.0  # a host that waits asks at least so often; one that was silent f
 
 @frozen
 class Patience:
-    """A host's wait over several claims: for which kind of job, since when, at least until when, and the time of the
-    last claim. It ends sooner when the host that it waits for is late."""
+    """A host's wait over several claims: for which kind of job and which other host, since when, until when, and the
+    time of the last claim. The wait ends sooner when the other host is late (``overdue``)."""
 
     kind: str
     since: float
@@ -79,11 +79,12 @@ class Rolling:
 
     def decide(self, host: str, now: float, without: Collection[str] = ()) -> Take | Decline | None:
         """Decide what a slot of ``host`` does: take a job, or wait for a limited time for a better host. Return None
-        without a schedule, or if the host could train no pending job.
+        without a schedule, or if the schedule has no job that the host could train and may take.
 
-        The host may take the job itself after it has waited as long as the job takes on it, if the better host is also
-        late; or when the end that was predicted for that host has passed twice its length, and it took no job since.
-        Predicted durations and reported progress may be wrong or false, so no host waits without end.
+        A wait ends when it has lasted as long as the job takes on ``host``, and the better host is late by its
+        prediction. A wait ends in any case ``Decline.overdue_s`` after it began or after the better host last took a
+        job, whichever is later. Predicted durations and reported progress may be wrong or false, so no host waits
+        without end.
         """
         verdict = None if self.made is None else self.made.decide(host, now - self.made_at, without)
         if not isinstance(verdict, Decline):

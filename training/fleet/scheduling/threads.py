@@ -1,9 +1,9 @@
 """The number of threads that a trainer gets, from how well its family of models uses several threads. Pure.
 
-Several jobs with one thread each are always faster than one after another with several, because no family uses threads
-without loss. So a job gets one core while there are jobs for the other cores, and more when few jobs are left. The
-count is part of a result's run key: a job that was begun with some number continues with it, or it would have to start
-over.
+No family of models uses threads without loss, so several jobs with one thread each end sooner than one after another
+with several. Unless the plan asks for more, a job gets one core while there are jobs for the other cores, and more when
+few jobs are left. A saved state can be continued only with the number of threads with which it was begun. So a job gets
+the number of its earlier attempt again, if so many cores are free.
 """
 
 from training.families import FAMILIES, family_of
@@ -40,10 +40,11 @@ def useful(model: str, most: int) -> int:
 
 def threads_for(needs: Needs, wanted: Booking, host: Host, *, jobs: int, before: int = 0) -> int:
     """Return the number of threads that a job gets on this host. A number in the plan decides; else an earlier
-    attempt's number, if so many cores are free; else a share of the free cores.
+    attempt's number, if so many cores are free. Else a job on a GPU gets the cores of ``wanted``; any other gets as
+    many of its share of the free cores as are :func:`useful`.
 
-    ``wanted`` is the least that the job books. ``jobs`` is the number of jobs meant for this host, this one included.
-    ``before`` is the number of threads of an earlier attempt, or 0.
+    ``wanted`` is the least that the job books; the result is at least its cores. ``jobs`` is the number of jobs meant
+    for this host, this one included. ``before`` is the number of threads of an earlier attempt, or 0.
     """
     if needs.threads:
         return wanted.cores

@@ -21,10 +21,11 @@ class CompletedModel:
 
 
 def unlike(models: Iterable[CompletedModel]) -> list[str]:
-    """Return a sentence for each input (data, code) in which models differ that should share it.
+    """Return a sentence for each data set, and for each trainer's code, of which completed models report different
+    digests.
 
-    Jobs that name the same data set should share it; jobs without a data set should share the data on the hosts. Code
-    means this project's trainers, or one custom trainer.
+    Jobs that name the same data set are compared with each other, and so are all jobs without a data set. Of code, all
+    jobs of this project's trainers are compared with each other, and so are the jobs of each custom trainer.
     """
     data: dict[str, dict[str, list[str]]] = {}
     code: dict[str, dict[str, list[str]]] = {}

@@ -1,9 +1,9 @@
-"""PURE: choose sleeping hosts to wake, because a job is pending that no awake host would finish sooner.
+"""PURE: choose which sleeping hosts to wake for pending jobs.
 
 A host is woken for a kind of job if it would finish one, including its own start, before the awake hosts finish the
-last. A kind that no awake host can train is always a reason. Only one host per kind is woken at a time: while a woken
-host may still come, no other is woken for the jobs that it can train. A host that does not come is woken again a few
-times, less and less often, and then not until it contacts the receiver.
+last. If no awake host can train the kind, the duration does not matter. Only one host per kind is woken at a time:
+while a woken host may still come, no other is woken for the jobs that it can train. A host that does not come is woken
+again a few times, less and less often, and then not until it contacts the receiver.
 """
 
 import math
@@ -36,8 +36,8 @@ class Sleeper:
 
 @frozen
 class Waits:
-    """Pending jobs of one kind: the duration of one job on each sleeping host, and when the awake hosts end the
-    last."""
+    """Pending jobs of one kind: the duration of one job on each sleeping host that it fits, and when the awake hosts
+    end the last job."""
 
     kind: str
     seconds: Mapping[str, float]  # sleeper → how long it would take for one; whom it does not fit is absent
