@@ -262,7 +262,7 @@ class TrainerAttempt:
 
     def _inputs(self) -> TrainerInputs:
         """Return the paths of the job's data set after fetching it, or of this host's own data if the job names none.
-        Raises BadDataError or SpawnFailedError if a file is missing."""
+        Raises BadDataError or SpawnFailedError if a file that a built-in trainer needs is missing."""
         dataset, inputs = self.assignment.dataset, self.places.inputs
         if dataset is not None:
             inputs = inputs.within(certain(self.fetch, "a worker fetches data sets")(dataset, self._order))

@@ -1,8 +1,8 @@
 """Pack a trainer's output into one file: ``<model>_<mode>-<job_id>.tar.zst``.
 
-Equal files give an equal bundle, to the byte. Its members are a fixed list of files, sorted, without folders, and with
-constant times, owners and modes. They form a USTAR archive, compressed as one stream of fixed blocks. So a re-run with
-identical files gives the same artifact. Each member is hashed while it is archived, and the archive while it is
+Equal files give an equal bundle, to the byte, with the same version of zstandard. A bundle's members are a fixed list
+of files, sorted, without folders, and with constant times, owners and modes. The members form a USTAR archive,
+compressed as one stream of fixed blocks. Each member is hashed while it is archived, and the archive while it is
 written.
 """
 
@@ -58,9 +58,9 @@ def pack(
 ) -> Bundle:
     """Pack this model's files in ``out_dir`` and ``reports_dir`` into the file ``target``.
 
-    ``outputs`` names the files of a custom trainer; if empty, the checkpoint, its sidecar and the report are packed.
-    Raises BundleError when something is missing, invalid, too large or not what the checkpoint states, and OSError when
-    the disk fails. ``target`` then stays as it was.
+    ``outputs`` names the files of a custom trainer; if empty, the checkpoint, its sidecar and, if there is one, the
+    report are packed. Raises BundleError when something is missing, invalid, too large or not what the checkpoint
+    states, and OSError when the disk fails. After an error ``target`` is as it was before the call.
     """
     if any(Path(name).name != name for name in outputs):
         raise BundleError(f"the outputs {', '.join(outputs)} lie outside the trainer's own folder")

@@ -1,8 +1,9 @@
-"""Keep a worker's certificate valid: renew it in time, and notice a revocation at once.
+"""Keep a worker's certificate valid: renew it in time, and notice a revocation soon.
 
 The check runs on one thread, separate from the worker's loop. The receiver closes this thread's idle connection when it
-revokes the certificate, and a new request then gets the reason. Otherwise the thread sends one small request a minute.
-Behind a proxy the connection stays open, so the receiver's answer asks for a check every few seconds.
+revokes the certificate, and a new request then gets the reason. While the connection stays open, the thread sends one
+small request a minute. Behind a proxy the connection stays open after a revocation, too, so the receiver's answer asks
+for a check every few seconds.
 """
 
 import logging
@@ -60,7 +61,8 @@ class CertificateKeeper:
         self._transport.close()
 
     def look(self) -> bool:
-        """Renew the certificate if due, and ask the receiver whether it is revoked; return False if so, else True."""
+        """Renew the certificate if due, and ask the receiver whether it is revoked; return False if so, else True.
+        Raises ClientError if the receiver gives no answer."""
         try:
             self._renew()
             wanted_s = self._asked().health().get("look_again_s") or LOOK_AGAIN_S

@@ -1,10 +1,10 @@
 """The daemon on a training host: it claims jobs, runs their trainers, and delivers their bundles.
 
-The decisions are in state/slots.py and state/step.py. This file executes them: one loop takes an event from an inbox
-and executes the resulting actions. Requests (worker/requests.py), the trainer (worker/attempt.py) and signals run
-outside the loop and only post events.
+The decisions are in state/slots.py and state/step.py. This file executes the decisions: one loop takes an event from an
+inbox and executes the resulting actions. Requests (worker/requests.py), trainers (worker/attempt.py) and signal
+handlers run outside the loop and only post events.
 
-Start it with ``python -m training.fleet.worker`` or ``cis490-trainer-worker``.
+Start the daemon with ``python -m training.fleet.worker`` or ``cis490-trainer-worker``.
 """
 
 import logging
@@ -294,7 +294,7 @@ class TrainerWorker:
         """Check again that a trainer about to start fits on the host; return the environment variables that limit it to
         its booking.
 
-        Where nothing was booked or the host runs one job at a time, there are none. Raises NoRoomError.
+        Where nothing was booked or the host runs one job at a time, there are no variables. Raises NoRoomError.
         """
         booked, state = t.booking_of(assignment), self._state
         if booked is None:
@@ -328,7 +328,8 @@ class TrainerWorker:
             log.warning("%s is kept in %s; `%s` offers it again", name, place, self._options.typed("--deliver", name))
 
     def _lying_here(self) -> list[SetAsideWork]:
-        """Return a description of each refused bundle stored here, the newest ones only, for a claim."""
+        """Return descriptions of the newest refused bundles stored here, at most :data:`SET_ASIDE_TOLD`, for a
+        claim."""
         return [
             SetAsideWork.of(one.delivery.assignment, size=one.delivery.size, why=one.why[:300])
             for one in self._aside.kept()[-SET_ASIDE_TOLD:]
@@ -416,8 +417,8 @@ def _not_one(ref: str, folder: Path, known: str, *, several: bool) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the daemon, or the one task that a flag names; return its exit code. The daemon ends with 0 after a signal or
-    a drain, 1 if the receiver demands a new session. The daemon ends with 2 if it cannot start or its claims are
-    refused."""
+    a drain, 1 if the receiver refuses this session as superseded. The daemon ends with 2 if it cannot start, or if the
+    receiver refuses its claims for a reason that repeating would not change."""
     replace_unprintable()
     ignore_strays()
     args = parser().parse_args(argv)

@@ -49,7 +49,7 @@ DAMAGED_MAX = 5  # times that one chunk may arrive damaged
 
 
 class FetchError(Exception):
-    """The data set cannot be fetched to this host. The text is one sentence."""
+    """The data set cannot be fetched to this host; the error's text is one sentence."""
 
 
 class NotGiven(FetchError):  # noqa: N818 - named for the event
@@ -314,8 +314,8 @@ class DatasetCache:
         """Return a function that reads a chunk from this host's data sets; it returns None if none of them has the
         chunk.
 
-        So only the changed chunks of a new version are fetched. It also looks in the files of this data set that have
-        arrived.
+        The function looks in this data set's own files that have arrived, and in other data sets, such as an earlier
+        version.
         """
         whole = self.folder / "sets" / dataset_id
         others = [(each, self._known(each)) for each in self._ids("sets") if each != dataset_id]
@@ -354,7 +354,7 @@ class DatasetCache:
 
     @staticmethod
     def _take_down(whole: Path, folder: Path, files: Sequence[File]) -> None:
-        """Move files that were changed on this host back to ``fetching``, so that no trainer reads them and their
+        """Move those of ``files`` that lie under ``sets`` back to ``fetching``, so that no trainer reads them and their
         chunks are checked again."""
         for file in files:
             if (whole / file.path).is_file():
@@ -362,14 +362,14 @@ class DatasetCache:
                 LocalFs().replace(whole / file.path, _make_way(folder, file.path))
 
     def _remove_oldest(self, dataset_id: str, files: Sequence[File]) -> None:
-        """Delete the least recently used data sets until ``files`` fit within the limit and the disk's reserve. Raises
-        FetchError if they cannot."""
+        """Delete the least recently used data sets that no current job uses, until ``files`` fit within the limit and
+        the disk's reserve. Raises FetchError if ``files`` cannot be made to fit."""
         wanted = sum(file.size for file in files)
         whole, arrived = (_size(self.folder / kind / dataset_id) for kind in ("sets", "fetching"))
         short = f"data set {dataset_id[:12]}"
         if whole + wanted > self.bytes_max:
             raise FetchError(
-                f"{short} has {(whole + wanted) / GIB:.2f} GiB and this host keeps at most "
+                f"{short} needs {(whole + wanted) / GIB:.2f} GiB and this host keeps at most "
                 f"{self.bytes_max / GIB:.2f}; raise --cache-gib"
             )
         others = [each for each in self._by_age() if each.name != dataset_id]
@@ -454,7 +454,8 @@ def _write_at(path: Path, offset: int, data: bytes) -> None:
 
 
 def _stamp(path: Path) -> list[int] | None:
-    """Return size and modification time (ns) of a file; None if it is missing or not a regular file."""
+    """Return size and modification time (ns) of a file; None if it is missing or cannot be examined. A link is not
+    followed."""
     try:
         about = path.stat(follow_symlinks=False)
     except OSError:

@@ -47,8 +47,8 @@ class Options:
         return self.state_dir / "set-aside"
 
     def typed(self, *words: str) -> str:
-        """Return a command line of this program as a person would type it: the flags for this worker's state, then
-        ``words``."""
+        """Return a command line of this program as a person would type it: the flags that name its receiver, host and
+        state, then ``words``."""
         flags = ["--receiver-url", self.receiver_url, "--host-id", self.host_id]
         flags += ["--state-dir", str(self.state_dir)]
         if self.tls_dir is not None:

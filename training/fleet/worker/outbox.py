@@ -1,11 +1,11 @@
 """The outbox: trainers' output on the worker's disk, in numbered lines, until the receiver has it.
 
-Files named ``<claim>.<number of the first line>.jsonl`` hold one attempt's lines. Each begins with a heading that names
-the attempt and the trainer's output file. A record ``[position, [lines]]`` follows for each reading of that output
-file. The position is how far the trainer's file had been read, so that a restarted worker continues there: a killed
-worker loses no line, and counts none twice. The outbox keeps the beginning and the end of an attempt's output, as a
-receiver does, and only the newest attempts. If the outbox drops lines undelivered, the receiver notices the gap in the
-numbers, and says in the output how many lines are missing.
+Files named ``<claim>.<number of the first line>.jsonl`` hold one attempt's lines. Each file begins with a heading that
+names the attempt and the trainer's output file. A record ``[position, [lines]]`` follows for each reading of that
+output file. The position is how far the trainer's file had been read, so that a restarted worker continues reading
+there. The outbox keeps the beginning and the end of an attempt's output, as a receiver does, and only the newest
+attempts. If the outbox drops lines undelivered, the receiver notices the gap in the numbers, and says in the output how
+many lines are missing.
 """
 
 import json
@@ -64,7 +64,7 @@ class _Spool:
 
 
 class Outbox:
-    """The folder of undelivered output. Several threads may use it at the same time."""
+    """The folder of undelivered output. Several threads may use one Outbox at the same time."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -74,8 +74,8 @@ class Outbox:
     # ── while a trainer runs ────────────────────────────────────────────────────────────────
 
     def append(self, owner: Assignment, source: Path, lines: Sequence[str], position: int = 0) -> None:
-        """Append lines of an attempt; ``position`` is how far ``source`` was read. After a disk error the lines stay in
-        memory and are written with the next ones."""
+        """Append lines of an attempt; ``position`` is how far ``source`` was read. After a disk error the newest
+        :data:`UNWRITTEN_LINES` lines stay in memory and are written with the next ones."""
         with self._lock:
             self._append(self._spool(owner, source), lines, position)
 
@@ -165,7 +165,7 @@ class Outbox:
             spool.unwritten = spool.unwritten[-UNWRITTEN_LINES:]
 
     def _write(self, spool: _Spool) -> None:
-        """Write all unwritten lines as one record, so that half of them are never taken for all. Raises OSError."""
+        """Write all unwritten lines as one record, so that a partly written record is recognised. Raises OSError."""
         next_line = spool.total - len(spool.unwritten)
         if spool.full or next_line != spool.written:  # not the latter unless memory was full, too
             self._begin_file(spool, next_line)
@@ -244,7 +244,7 @@ class Outbox:
         self._append(spool, tail.poll(final=True), tail.position)
 
     def _mend(self, path: Path, content: bytes, good_bytes: int) -> None:
-        """Cut the damaged end off an outbox file. The trainer's own output file still has those lines."""
+        """Cut the damaged end off an outbox file. The trainer's own output file usually still has those lines."""
         torn = b"\n" not in content[good_bytes:-1]
         if not torn:
             with suppress(OSError):
@@ -275,8 +275,8 @@ class Outbox:
 
 
 def dropped(sizes: Sequence[int], most: int) -> range:
-    """Return the positions of the files to delete if ``sizes`` add up to more than ``most``: the oldest after the first
-    half."""
+    """Return the positions of the files to delete if ``sizes`` add up to more than ``most``: the oldest behind the
+    first half of ``most`` bytes, but never the last file."""
     over, head = sum(sizes) - most, 0
     begin = next((place for place, size in enumerate(sizes) if (head := head + size) > most // 2), len(sizes))
     end = begin

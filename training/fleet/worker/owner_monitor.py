@@ -1,7 +1,7 @@
 """Observe the machine for its owner's conditions every few seconds, and keep the machine awake while it trains.
 
-This runs on a thread of its own, because the system may take seconds to answer. The thread decides nothing: it posts
-observations as events, and the worker's loop decides whether to keep the machine awake.
+The observations are made on a thread of their own, because the system may take seconds to answer. The thread decides
+nothing: it posts observations as events, and the worker's loop decides whether to keep the machine awake.
 """
 
 import logging
@@ -44,9 +44,9 @@ class Lookout:
     def keep_awake(self, on: bool) -> None:
         """Order the thread to keep the machine from falling asleep, or to allow it; return at once.
 
-        The thread gets the lock at once, but releases it only at the next observation, so that a job that follows at
-        once finds it still held. Getting the lock starts a process, which may take longer than a job. If the system
-        refuses the lock, the next observation tries again.
+        The thread gets the lock at once, unless the system refused it before, but releases it only at the next
+        observation, so that a job that follows at once finds it still held. Getting the lock starts a process, which
+        may take longer than a job. If the system refuses the lock, the next observation tries again.
         """
         self._wanted = on
         if on and not self._held and self._told is None:
@@ -60,7 +60,8 @@ class Lookout:
             self._thread.join(patience_s)
 
     def look(self) -> None:
-        """Observe the machine once and post what was seen; get or release the lock that keeps the machine awake."""
+        """Observe the machine once, if a job or a condition needs that, and post what was seen; get or release the lock
+        that keeps the machine awake."""
         terms = self.terms()
         if terms.observes or self.works():
             sight = self.observer.look(

@@ -1,7 +1,7 @@
 """Fetch a data set to this host before any job needs it: ``python -m training.fleet.worker.prefetch NAME …``.
 
 The installer calls this, so that the first job need not wait. Exit codes: 0 fetched (or the worker will fetch the
-rest), 1 refused, 2 wrong usage, 75 receiver not reached.
+rest), 1 refused or not stored, 2 wrong usage or certificate, 75 receiver not reached or unavailable.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Send the worker's requests to the receiver, each on its own thread; each posts exactly one event.
 
-So no heartbeat waits for a long claim or a large upload, and no job for another job's request. Each request is sent
-once; whether and when it is sent again is the state machine's decision.
+With a thread for each request, no heartbeat waits for a long claim or a large upload, and no job for another job's
+request. Each request is sent once; whether and when it is sent again is the state machine's decision.
 """
 
 import logging
@@ -46,8 +46,8 @@ class Asker:
 
 @dataclass
 class Calls:
-    """Sends requests with ``client``, but heartbeats and the output of ended attempts with ``beat_client``. Posts an
-    event for each."""
+    """Sends requests with ``client``, but heartbeats and the output of ended attempts with ``beat_client``. Posts one
+    event for each request."""
 
     client: FleetClient
     beat_client: FleetClient

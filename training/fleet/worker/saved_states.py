@@ -1,7 +1,8 @@
 """Saved states of trainers on this host, one folder per job: kept while the job may return to this host, within limits.
 
-A job that was completed or cancelled elsewhere never returns; a failed one returns if it is requeued. The worker asks
-for the jobs' status now and then, and accepts only the answer of the database that granted the job.
+The state of a job that was completed or cancelled is deleted; a failed job's state is kept, because the job may be
+requeued. The worker asks for the jobs' status now and then, and accepts only the answer of the database that granted
+the job.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class SavedState(NamedTuple):
 
     @classmethod
     def of(cls, folder: Path) -> SavedState:
-        """Measure the saved state in ``folder``. Raises OSError: a trainer that ends late may remove it."""
+        """Measure the saved state in ``folder``. Raises OSError, for example if a trainer that ends late removes the
+        folder."""
         abouts = [folder.lstat(), *(each.stat(follow_symlinks=False) for each in walk(folder))]
         written_at = max(each.st_mtime for each in abouts)
         return cls(folder, written_at, sum(each.st_size for each in abouts))
@@ -91,9 +93,9 @@ class Leftovers:
     _asked_at: float | None = None
 
     def drop(self, client: FleetClient) -> None:
-        """Ask the receiver about each job with a saved state here that is not in use; delete the states of ended
-        jobs, and those that are older than the plan keeps states. Within :data:`ASK_EVERY_S` of the last call, do
-        nothing."""
+        """Call :func:`prune`; then ask the receiver about each job with a saved state that is not in use. Delete the
+        states of completed and cancelled jobs, and those that are older than the plan keeps states. Within
+        :data:`ASK_EVERY_S` of the last call, do nothing."""
         now = self.now()
         if self._asked_at is not None and 0 <= now - self._asked_at < ASK_EVERY_S:
             return

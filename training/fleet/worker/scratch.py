@@ -1,9 +1,10 @@
 """The scratch space of trainers: a folder for the temporary files of each attempt, deleted when the attempt ends, with
 the shared memory that its trainer left.
 
-The folder is where large temporary files belong, and its path is short, because programs make sockets there.
-Linux has one folder of shared memory for all programs. There only names that a library gives are deleted, if they were
-made during the attempt, the attempt's processes were seen to use them, and no process does any more.
+The folder is where large temporary files belong, and its path is short, because programs make sockets there. Linux has
+one folder of shared memory for all programs. An entry of ``/dev/shm`` is deleted only if it has a name that a library
+gives and was made during the attempt. Before an entry of ``/dev/shm`` is deleted, the attempt's processes must have
+been seen to use it, and no process may use it any more.
 """
 
 import logging
@@ -29,12 +30,14 @@ _NAMES = re.compile(r"(?:torch_|joblib_memmapping_folder_|sem\.loky-)(\d+)[_-].*
 
 @frozen
 class ScratchSpace:
-    """Makes the scratch folders of one worker; ``worker`` begins their names, so that its next session finds them."""
+    """Makes the scratch folders of one worker. The names of the folders begin with ``worker``, by which the worker's
+    next session finds them."""
 
     worker: str
 
     def clear(self) -> None:
-        """Delete the folders of attempts that ended with a killed worker."""
+        """Delete all scratch folders of this worker, as those that a killed session left. No trainer may run
+        meanwhile."""
         for folder in Path(folder_of_large_files()).glob(f"{self.worker}*"):
             if _is_ours(folder):
                 remove_tree(folder)
@@ -60,7 +63,8 @@ class ScratchSpace:
 
 
 def shared_memory_of(pid: int) -> set[str]:
-    """Return the names of the shared memory that a process and its descendants use."""
+    """Return the names of the shared memory that a process and its descendants use; on systems other than Linux,
+    none."""
     return _mapped(str(each.pid) for each in tree_of(pid)) if sys.platform == "linux" else set()
 
 

@@ -1,9 +1,9 @@
 """A host's self-test, reported with every claim: its folders can be written, its disk has room, its GPU's driver
 answers, and trainers start.
 
-The test runs often, so it is cheap: a trainer is started only after the interpreter or the checkout changed, or a
-minute after a failure. Of a GPU only the driver is tested, because a GPU is reported only if torch could use it under
-the present driver.
+The test runs often, so it is cheap: a trainer is started only the first time, after the interpreter or the checkout
+changed, or a minute after a failure. Of a GPU only the driver is tested, because a GPU is reported only if torch could
+use it under the present driver.
 """
 
 import tempfile
@@ -57,8 +57,8 @@ class SelfTest:
         return None if complaint is None else f"{complaint}; {remedy}"
 
     def _trainers(self) -> str | None:
-        """Start one built-in trainer and return why it fails; None if it starts, or if the trainers belong to another
-        checkout."""
+        """Start one built-in trainer, unless an earlier result still counts, and return why it fails. Return None if it
+        starts, or if the trainers belong to another checkout."""
         if self.places.repo_root != ROOT:
             return None
         python, now = self.places.inputs.python, self.clock.monotonic()

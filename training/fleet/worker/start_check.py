@@ -1,9 +1,9 @@
 """PURE: check just before a trainer starts whether its booked memory and GPU are still free, and choose its environment
 variables.
 
-The receiver books memory by the worker's last report, which may be half a minute old. Since then another program, or
-another trainer, may have taken memory. The worker hands back a job that no longer fits. This counts against neither
-host nor job; the receiver grants the job again where there is room.
+The receiver books memory by the worker's last report, which may be half a minute old. Since the worker's last report
+another program, or another trainer, may have taken memory. The worker hands back a job that no longer fits, which
+counts against neither host nor job. The receiver grants a handed-back job again where there is room.
 """
 
 from collections.abc import Sequence
@@ -25,9 +25,9 @@ def check(booked: Booking, capability: Json, others: Sequence[HeldAttempt]) -> N
     """Raise NoRoomError if a trainer with this booking no longer fits beside ``others``, which run or are about to
     start.
 
-    Host memory is checked only if there are others and some of it must be free; GPU memory is always checked, because
-    any program may have taken it. Unknown free memory counts as sufficient; a booked GPU that is missing raises
-    NoRoomError.
+    Host memory is checked only if there are others and some of it must be free; the memory of a booked GPU is always
+    checked, because any program may have taken it. Unknown free memory counts as sufficient; a booked GPU that is
+    missing raises NoRoomError.
     """
     coming = sum(max(0.0, each.booking.ram_gib - each.ram_used_gib) for each in others)
     free = capability.get("ram_available_gib")

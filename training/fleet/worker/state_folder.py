@@ -23,11 +23,11 @@ KEPT_ATTEMPTS = 20  # the newest folders of ended attempts, for inspection
 
 
 class StateFolderError(Exception):
-    """The state directory cannot be used; the text is one sentence."""
+    """The state directory, or another folder of the worker, cannot be used; the error's text is one sentence."""
 
 
 class StateFolder:
-    """The worker's state folder. Only one worker may use it at a time."""
+    """The worker's state folder, which only one worker may use at a time."""
 
     def __init__(self, folder: Path, others: Mapping[str, Path] | None = None, host_id: str | None = None) -> None:
         """Lock the folder. Raises StateFolderError if it is not writable, in use, or holds another host's undelivered
@@ -143,7 +143,8 @@ class StateFolder:
     def begin_anew(self) -> str:
         """Turn the state folder of a copied disk into a new installation; return its new instance id.
 
-        Saved jobs, deliveries and output are deleted, because they belong to the original machine.
+        The saved state of each slot and the undelivered output are deleted, because they belong to the original
+        machine.
         """
         for path in [*map(self._file, self._slots()), self.folder / "sessions"]:
             path.unlink(missing_ok=True)
@@ -193,8 +194,8 @@ _ALONE = "alone.json"
 
 
 class AttemptFolders(NamedTuple):
-    """The paths of one attempt's folders and files. No other attempt writes to its output folders, so that no file of
-    another is packed."""
+    """The paths of one attempt's folders and files. No other attempt writes to these output folders, so that only this
+    attempt's files are packed."""
 
     out: Path
     reports: Path
@@ -233,7 +234,7 @@ def make_folders(folders: AttemptFolders) -> None:
 
 
 def attempt_name(assignment: Assignment) -> str:
-    """Return the name of an attempt's folder, with which its other files begin."""
+    """Return the name of an attempt's folder, with which the names of its other files begin."""
     return f"attempt-{assignment.attempt}-{assignment.claim_id[:8]}"
 
 

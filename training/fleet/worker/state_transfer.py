@@ -1,7 +1,7 @@
 """Transfer a trainer's saved state between hosts: fetch it before the start, upload it during training and at the end.
 
-A job that is handed back resumes on another host from that state. If a transfer fails, only time is lost: the trainer
-then starts from this host's own state, or from nothing.
+A job that is handed back resumes on another host from the uploaded state. If a transfer fails, only time is lost: the
+trainer then starts from this host's own state, or from nothing.
 """
 
 import errno
@@ -197,8 +197,8 @@ class StateTransfer:
     # ── the record ──────────────────────────────────────────────────────────────────────────
 
     def note(self, path: Path) -> None:
-        """Save which attempt trained which epochs beside the state; for a continued training also to ``path``. The
-        bundle's record contains it later, perhaps packed by another session of the worker."""
+        """Save which attempt trained which epochs beside the state; for a continued training also to ``path``, where
+        the session that packs the bundle reads it for the record."""
         stretches = self._stretches()
         self._note_here(stretches)
         if self._begun:
@@ -222,8 +222,8 @@ class StateTransfer:
 
 
 def stretches_noted(path: Path, output: Path) -> JsonObject:
-    """Return what :meth:`StateTransfer.note` saved, for the attempt's record; empty if the training was never
-    continued.
+    """Return what :meth:`StateTransfer.note` saved, for the attempt's record; empty if the attempt did not continue an
+    earlier one.
 
     A killed worker has not noted the last epoch of its trainer; that epoch is then read from the trainer's ``output``.
     """

@@ -2,7 +2,7 @@
 
 A trainer may print nothing, bytes that are not text, one endless line, or a terabyte. Lines are read block by block, in
 order, and cut to a limited length; the disk keeps the beginning and the end of the output. If more than ``QUEUE_BYTES``
-are unread, the oldest are skipped until half of ``QUEUE_BYTES`` is left; a line then says how many.
+are unread, the oldest are skipped until half of ``QUEUE_BYTES`` is left; a line in the output then says how many bytes.
 """
 
 import os
@@ -41,7 +41,8 @@ class OutputTail:
     ``<name>.head``, its end before each cut as ``<name>.previous``. The trainer continues writing (it appends). Where a
     file in use cannot be emptied (Windows), ``overflowing`` is set and the caller must stop the trainer.
 
-    ``read_to`` is the number of bytes read so far; it begins where an earlier session stopped reading.
+    ``read_to`` is the offset in the file up to which it was read; a new session passes the offset at which an earlier
+    one stopped.
     """
 
     path: Path
@@ -59,8 +60,8 @@ class OutputTail:
         return max(0, self.read_to - len(self._rest))
 
     def poll(self, *, final: bool = False) -> list[str]:
-        """Return the next lines, oldest first, from one block of the file; an empty list if all is read. Never raises
-        OSError.
+        """Return the next lines, oldest first, from one block of the file; an empty list if the block ends no line, all
+        is read, or the file cannot be read. Never raises OSError.
 
         Lines are cut to the length that a log allows, except progress lines, which the outbox cuts. With ``final``,
         read all that is left, also a last line without a line break.
@@ -86,8 +87,8 @@ class OutputTail:
         return [text for line in lines for text in self._texts(line)]
 
     def _texts(self, raw: bytes) -> list[str]:
-        """Return a printed line as text; after the first long progress line that is refused, add one line that says
-        why."""
+        """Return a printed line as text; after the first long progress line that is refused or loses fields, add one
+        line that says why."""
         if len(raw) <= LOG_LINE_CHARS_MAX or not raw.startswith(b"{"):
             return [clean_line(raw)]
         text = clean_line(raw, LINE_BYTES_MAX)

@@ -1,7 +1,7 @@
 """Record what a model is trained with: digests of its data and its code, and the checkout's commit.
 
 Built-in trainers record the digests in their checkpoint. For a custom trainer the worker digests the files that its
-command names before the trainer starts. If its data has no digest, the data set's id is recorded.
+command names before the trainer starts. If the data of a custom trainer have no digest, the data set's id is recorded.
 """
 
 import hashlib
@@ -42,8 +42,8 @@ def code_digest(command: Sequence[str], repo_root: Path) -> str:
     """Return the SHA-256 over names and contents of the checkout's files that the command names; an empty text if it
     names none.
 
-    ``-m package.module`` names the module's file in the checkout, or all Python files of a package. Their further
-    imports are not digested.
+    ``-m package.module`` names the module's file in the checkout, or all Python files of a package. What these files
+    import is not digested.
     """
     digest, any_file = hashlib.sha256(), False
     for number, part in enumerate(command):

@@ -117,8 +117,8 @@ class Backlog:
 class Remains:
     """The remains on disk of the job that an earlier session held.
 
-    They are how its trainer ended, the number of lines it printed, and the last lines. No end is recorded (None) if the
-    trainer was killed together with its worker, or on its worker's order.
+    The remains are how the job's trainer ended, the number of lines that it printed, and the last of these lines. No
+    end is recorded (None) if the trainer was killed together with its worker, or on its worker's order.
     """
 
     ended: Ended | None = None
@@ -143,7 +143,7 @@ class Begin:
 
 @dataclass_transform(frozen_default=True)
 class Value(Struct, frozen=True):
-    """Base of every event and action: none of them can change."""
+    """Base of every event except Begin, and of every action: all are immutable."""
 
 
 class Tick(Value):
@@ -322,8 +322,8 @@ class SendClaim(Call, kw_only=True):
 
 
 class SendHeartbeat(Call, kw_only=True):
-    """Action: send a heartbeat, to whose log the outbox adds lines from the log's first number, as many as fit.
-    SendComplete, SendFail and SendOutput do the same."""
+    """Action: send a heartbeat, to whose log the outbox adds lines from the log's first number, as many as fit. The
+    outbox adds lines to the messages of SendComplete, SendFail and SendOutput, too."""
 
     assignment: Assignment
     message: HeartbeatRequest = HeartbeatRequest()
@@ -377,7 +377,7 @@ class TrainerOrder(WorkerAction):
 
 
 class StopTrainer(TrainerOrder):
-    """Action: ask the trainer to stop."""
+    """Action: ask the trainer to stop, or end the fetch of its data set."""
 
 
 class KillTrainer(TrainerOrder):

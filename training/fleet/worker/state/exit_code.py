@@ -1,7 +1,7 @@
 """PURE: judge a trainer's end by its exit status and last output.
 
 The trainer contract (docs/trainer-contract.md) defines the exit codes: 0 done, 2 bad arguments, 65 bad data, 70 bug, 75
-interrupted and resumable; killed by a signal, or 137, often means that memory ran out.
+interrupted and resumable. SIGKILL, or exit status 137, often means that memory ran out.
 """
 
 import re

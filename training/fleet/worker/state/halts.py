@@ -1,8 +1,8 @@
-"""PURE: halt training for the host's owner, or by an operator's order. A halt does not count against the job. It pauses
-the trainer; heartbeats continue and report the halt. If the halt lasts longer than its patience, the trainer is asked
-to stop, and its job is handed back for another host. With a patience of 0 the trainer is stopped at once. A job that
-still waits for its data set or for other trainers is handed back at once. A worker without a job reports in its claim
-that it rests, gets no job, and asks again when the halt ends."""
+"""PURE: halt training for the host's owner, or by an operator's order. A halt does not count against the job. A halt
+pauses the trainer, unless its patience is 0; heartbeats continue and report the halt. If the halt lasts longer than its
+patience, the trainer is asked to stop, and its job is handed back for another host. With a patience of 0 the trainer is
+stopped at once. A job that still waits for its data set or for other trainers is handed back at once. Under an owner's
+condition, a worker without a job reports in its claim that it rests, and gets no job until the halt ends."""
 
 from training.fleet.scheduling.job import EndReason
 from training.fleet.wire.attempts import HostTerms

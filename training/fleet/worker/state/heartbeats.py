@@ -1,4 +1,4 @@
-"""PURE: heartbeats. They renew the lease, carry progress and output, and bring the receiver's orders."""
+"""PURE: heartbeats. Heartbeats renew the lease, carry progress and output, and bring the receiver's orders."""
 
 from training.fleet.wire.attempts import HeartbeatReply, HeartbeatRequest
 from training.fleet.wire.constants import Action, ProblemType
@@ -26,7 +26,7 @@ def interval_s(transition: StateStep, lease_s: float) -> float:
 
 
 def catch_up(transition: StateStep) -> None:
-    """Send the heartbeat that is due; pause a trainer whose lease is nearly over, if the settings say so."""
+    """Send the heartbeat that is due; pause a trainer whose lease is nearly over, if the settings demand it."""
     if is_due(no_answer.pause_at(transition), transition.now):
         transition.say("the receiver is silent and the lease nearly over: the trainer pauses", warning=True)
         transition.set_work(paused=True)

@@ -2,7 +2,8 @@
 answers.
 
 The worker repeats every unanswered request for as long as it runs, after random pauses below a limit that doubles up to
-``retry_max_s``. Its trainer continues; if the settings say so, the trainer pauses shortly before the lease ends.
+``retry_max_s``. The trainer continues meanwhile; if the settings demand it, the trainer pauses shortly before the lease
+ends.
 """
 
 from training.fleet.worker.state import events as t
@@ -51,8 +52,9 @@ def pause_at(transition: StateStep) -> float | None:
 
 
 def stop_by(transition: StateStep) -> float | None:
-    """Return when patience with a stopping trainer ends; None without such a trainer. It ends with the grace period, or
-    earlier if trainers must pause before the lease ends. After a kill, return when the trainer is given up."""
+    """Return when patience with a stopping trainer ends; None without such a trainer. Patience ends with the grace
+    period, or earlier if trainers must pause before the lease ends. After a kill, return when the trainer is given
+    up."""
     by, unconfirmed_at = transition.work.stop_by, _unconfirmed_at(transition)
     if by is None or unconfirmed_at is None or transition.work.killed:
         return by

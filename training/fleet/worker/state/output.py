@@ -33,7 +33,8 @@ def next_wake(transition: StateStep) -> float | None:
 
 def answered(transition: StateStep, answer: t.OutputTaken | t.CallRefused | t.NotAnswered) -> None:
     """Handle the result of the last message of output. After an answer, send the lines that are left, or those of the
-    next attempt; after a failure, the same lines again later. A refusal drops the attempt's output."""
+    next attempt; after a failure, the same lines again later. If the receiver refuses the output, not this host, the
+    attempt's output is dropped."""
     transition.set(output_call=None)
     oldest = transition.state.backlog[0]
     match answer:

@@ -1,22 +1,22 @@
 """PURE: several jobs at once. There is a state machine (step.py) for each current job, and at most one more, which asks
 for work.
 
-Rules about one job are in that machine. This module decides to which machine an event belongs, which machine may ask,
-which trainer has to wait, and when the worker ends.
+Rules about one job are in step.py and its phases. This module decides to which machine an event belongs, which machine
+may ask, which trainer has to wait, and when the worker ends.
 
 ======================  =========================================================================================
 whose is an event       An answer belongs to the machine that waits for its number, which no other call has. An event of
                         a trainer belongs to the machine that holds its claim. An event without a recipient only
                         advances the time.
-who asks                One machine, without a job. It asks while fewer trainers run than the receiver last allowed and
-                        finished work does not pile up. So the worker takes the next job while the machine whose trainer
+who asks                One machine without a job asks, while fewer trainers run than the receiver last allowed and
+                        finished work does not pile up. The worker may take the next job while the machine whose trainer
                         has ended still packs and uploads. A claim that may have been granted is repeated in any case.
 whose trainer waits     A trainer waits while another machine still holds the same job. A trainer whose job must be
                         trained alone waits until the others have ended; until then no machine asks.
 who is trained alone    A job whose trainer ran out of memory beside others, and jobs that a crash found together,
-                        because any of them may be the cause. Such a job is trained alone until one such attempt has
-                        ended; the list of these jobs is saved on the disk.
-when the worker ends    When every machine has ended.
+                        because any of them may be the cause. A job is trained alone until one attempt alone has ended;
+                        the list of the jobs to be trained alone is saved on the disk.
+when the worker ends    The worker ends when every machine has ended.
 ======================  =========================================================================================
 
 If the receiver lowers the number of trainers that it allows, those that run continue.
@@ -52,7 +52,7 @@ _SHARED = ("calls", "requests", "echo", "idle", "crashed")
 
 
 class Slots(Struct, frozen=True, kw_only=True):
-    """The whole worker's state. :meth:`of` makes the first one; its first event is Begin."""
+    """The whole worker's state. :meth:`of` makes the state of a worker that starts, whose first event must be Begin."""
 
     machines: Mapping[int, State]  # by slot, which is also that of its claim and of its file
     allowed: int = 1  # how many trainers at once, as the receiver said last

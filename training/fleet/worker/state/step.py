@@ -180,8 +180,8 @@ def _sessions(session_id: str) -> int:
 
 
 def _signal(transition: StateStep) -> None:
-    """Handle a signal. The first one stops the trainer and hands the job back, or ends a machine without a job; another
-    one kills the trainer. Finished work is still delivered until ``leave_s`` has passed."""
+    """Handle a signal. The first signal stops the trainer and hands the job back, or ends a machine without a job; a
+    further signal kills the trainer. Finished work is still delivered until ``leave_s`` has passed."""
     transition.set(signals=transition.state.signals + 1)
     if transition.state.signals > 1:
         if transition.phase in (Phase.RUNNING, Phase.STOPPING):

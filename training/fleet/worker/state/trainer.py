@@ -85,7 +85,8 @@ def _printed(transition: StateStep, lines: tuple[str, ...]) -> None:
 
 
 def _measured(transition: StateStep, cpu_s: float) -> None:
-    """Add the time since the last measurement, and check the limits. A pause does not count as silence."""
+    """Add the time since the last measurement, and check the limits. A pause counts neither as running nor as
+    silence."""
     work = transition.work
     step_s = min(transition.now - (transition.now if work.measured_at is None else work.measured_at), STEP_MAX_S)
     most_run_s = limit_s(work.assignment, "max_run_s", 0.0)
