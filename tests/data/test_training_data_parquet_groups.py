@@ -72,7 +72,7 @@ def test_a_file_of_no_table_or_of_unlike_ones_is_refused(tmp_path):
     with pytest.raises(ValueError, match="no table"):
         parquet_groups.write_groups(tmp_path / "p", iter([]))
     one, other = pl.DataFrame({"a": [1]}), pl.DataFrame({"b": [1]})
-    with pytest.raises(ValueError, match="same columns"):
+    with pytest.raises(ValueError, match="columns of the tables differ"):
         parquet_groups.write_groups(tmp_path / "p", iter([one, other]))
 
 

@@ -2,9 +2,9 @@
 
 Values are absent, for example, for a host without a sensor, an empty cell, or a channel that means something else in
 another view; this is no error. A window is "settled" if each channel is either known in all samples or absent from all.
-`settled` makes it so: if at least half of a channel's samples in a window are known, the others are interpolated
-linearly, else the channel becomes absent there. The features of an absent channel are NaN; trees handle NaN, networks
-get a mask. All functions are pure.
+The function `settled` settles windows: if at least half of a channel's samples in a window are known, the others are
+interpolated linearly (at the ends, repeated), else the channel becomes absent there. The features of an absent channel
+are NaN; trees handle NaN, networks get a mask. All functions are pure.
 """
 
 from collections.abc import Iterable, Sequence
@@ -185,8 +185,8 @@ def notes_on_absent(
 
 
 def _told_by_gaps(name: str, label: Coded, there: Bools, gone: Floats) -> list[str]:
-    """Return a sentence if samples of a channel are missing in one class's windows and hardly any in the others'; else
-    an empty list.
+    """Return a list with one sentence if samples of a channel are missing in one class's windows and hardly any in the
+    others'; else an empty list.
 
     Only the windows ``there``, of hosts that measure the channel, count; ``gone`` (N,) is each window's missing share.
     """

@@ -21,7 +21,7 @@ def alone(out_dir: Path) -> Iterator[None]:
     """Create the data set's folder, and keep it locked for this process while the context lasts.
 
     Raises FolderBusy if another process holds the lock, OSError if the folder cannot be made. On POSIX, a folder that
-    was made here and is still empty at the end is removed.
+    was made here and at the end holds only the lock file is removed.
     """
     made = not out_dir.exists()
     out_dir.mkdir(parents=True, exist_ok=True)
@@ -40,8 +40,8 @@ def alone(out_dir: Path) -> Iterator[None]:
 
 
 def ended(error: Exception, out_dir: Path, before: str) -> int:
-    """Print, on standard error, the word ``before`` and the text of the error that ended a writer; return the exit code
-    for this error."""
+    """Print, on standard error, ``before``, a colon, and the error that ended a writer (for an OSError, with a remedy);
+    return the exit code for this error."""
     said, code = str(error), getattr(error, "code", Exit.INTERRUPTED)
     if isinstance(error, OSError):
         said = f"{error.filename or out_dir}: {error.strerror}; choose another --out-dir, or make room"

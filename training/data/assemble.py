@@ -40,8 +40,9 @@ class ChosenChannels(NamedTuple):
     """The channels of a data set: the realistic ones before the others, each group in the order of the channel table;
     or the channels of a schema.
 
-    ``views`` has the view that defines a channel's meaning, for channels that mean two things in two views; in
-    recordings of the other view the channel is absent. ``dropped`` names the recorded channels that the schema lacks.
+    ``views`` has, if hosts have different views, the view that defines the meaning of each channel that means two
+    things in two views; in recordings of the other view the channel is absent. ``dropped`` names the recorded channels
+    that a schema given as ``like`` lacks; without one, none.
     """
 
     channels: tuple[ChannelSpec, ...]
@@ -166,8 +167,8 @@ def _spans(extracted: EpisodeFacts, options: BuildOptions) -> list[ClassSpan]:
 
 
 def too_short(good: Sequence[EpisodeFacts], sample_hz: float, options: BuildOptions) -> list[str]:
-    """Return a sentence for each class that has labelled periods shorter than a window, with their number; reference
-    episodes do not count."""
+    """Return a line of text for each class that has labelled periods shorter than a window, with their number;
+    reference episodes do not count."""
     all_of: Counter[str] = Counter()
     short: Counter[str] = Counter()
     for extracted in good:

@@ -2,8 +2,8 @@
 
     python -m training.data.build examples/telemetry-sample --out-dir data/processed
 
-A second build does not read unchanged episodes again. Equal episodes and options give byte-identical files, on one core
-or many.
+A second build into the same folder, by the same code, does not read unchanged episodes again. Equal episodes and
+options give byte-identical files, on one core or many, with the same versions of the libraries.
 """
 
 import argparse
@@ -80,7 +80,7 @@ def build(episodes: Path, out_dir: Path, options: assemble.BuildOptions, progres
     """Build the data set of the folder ``episodes`` in ``out_dir``; return its summary.
 
     Raises DataError, with one sentence, if the episodes give no usable data set; FolderBusy if another process writes
-    there.
+    there, EngineError if the engine fails.
     """
     paths = find_episodes(episodes.absolute())  # workers of an engine have folders of their own
     with alone(out_dir):
@@ -132,10 +132,10 @@ def _made(
     references = assemble.measure_references(good, chosen, sample_hz)
     if options.like is not None and options.like.normaliser != references.rule:
         raise DataError(
-            "The schema measures hosts against their references, and there are none here: record some with "
-            "python -m training.data.record --baseline."
+            "The schema has another normaliser than episodes without references: record some with "
+            "python -m training.data.record --baseline, or build without --like."
             if references.fleet is None
-            else "The schema was made without references, and these episodes have some: leave the references out."
+            else "The schema has another normaliser than episodes with references: leave the references out."
         )
     benign = assemble.benign_names(facts, options)
     target = options.target if benign else NO_ALARM
@@ -232,7 +232,8 @@ def _made(
 
 
 def undeclared(verdicts: Sequence[EpisodeFindings]) -> list[str]:
-    """Return a sentence for each column that is in recordings but not in their meta.json; such columns are not read."""
+    """Return a line of text for each column that is in recordings but not in their meta.json; these columns are not
+    read."""
     counts = Counter(name for verdict in verdicts for name in verdict.undeclared)
     return [
         f"column {name} of {count:,} recordings: their meta.json does not declare it"

@@ -2,8 +2,8 @@
 
 A channel's *kind* says how its values are read: a gauge is a level; a counter only grows, and becomes a rate. A
 channel's *modes* say which models may see the channel: a detector on a user's machine has the ``realistic`` channels.
-The laboratory, which started the behaviour and can watch its processes, also has the other ones; together they are the
-``oracle`` channels.
+The laboratory, which started the behaviour and can watch its processes, has further channels; the mode ``oracle`` sees
+all channels.
 
 Recordings declare their channels in ``meta.json``, so other data may have channels that this table lacks. A channel
 that a machine cannot measure is absent from its recordings.
@@ -130,7 +130,7 @@ UNLIKE = frozenset(c.name for c in SYSTEM_CHANNELS if c.word == "unlike")  # vie
 
 
 def view_of(channels: Iterable[str]) -> View | None:
-    """Return the view of recordings with these channels, if they include channels that only this view has; None if no
-    channel, or channels of both views, are such."""
+    """Return the view that alone has some of these channels; None if no channel belongs to one view only, or each view
+    has channels of its own among these."""
     views = {CHANNELS[name].word for name in channels if name in CHANNELS} & set(View)
     return View(views.pop()) if len(views) == 1 else None

@@ -30,7 +30,7 @@ def choose_benign(classes: Sequence[str], said: Sequence[str] = (), *, none: boo
 
     ``said`` has the names given with --benign, and ``none`` is True with --no-benign. Raises DataError if these
     contradict each other or the classes, or if both are missing and no class or several classes have a usual name.
-    ``hint`` ends the sentence of the last error.
+    ``hint`` ends the error text that asks for the benign class.
     """
     if none and said:
         raise DataError("--benign and --no-benign contradict each other: give one of them.")

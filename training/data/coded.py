@@ -97,7 +97,8 @@ def among(names: Names, wanted: Iterable[str]) -> Bools:
 
 
 def numbered(*columns: Coded) -> Codes:
-    """Return a number for each row; two rows have equal numbers if their names are equal in all columns.
+    """Return a number for each row, from 0; two rows have equal numbers exactly if their names are equal in all
+    columns.
 
     Numbers follow the order of the names, by the first column, then the next.
     """

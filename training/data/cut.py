@@ -1,8 +1,8 @@
 """Cut episodes into windows and compute the windows' features, in one process or many: the second slow step of a build.
 
-The windows of an episode depend only on its samples, its host's reference and the :class:`CutPlan`. Each process writes
-its windows to their places in the new data set. Features are stored in a file for each episode, so that the next build,
-also after a killed one, computes only new ones.
+The windows of an episode depend only on its samples, its host's reference, and the rules in :class:`CutPlan` and
+:class:`CutTask`. Each process writes its windows to their places in one file. Features are stored in a file for each
+episode except references, so that the next build, also after a killed one, computes only new ones.
 """
 
 from __future__ import annotations
@@ -109,7 +109,8 @@ def cut(plan: CutPlan, task: CutTask) -> None:
     """Cut an episode's windows, and write the windows to their place in the file; for other than reference episodes,
     also write digests and features.
 
-    Raises DataError if the recording has changed, or a window has an infinite value or an only partly known channel.
+    Raises DataError if the recording now has another number of grid rows, or a window has an infinite value or an only
+    partly known channel.
     """
     extracted, window, first = task.episode.load(), plan.window, task.first
     if not extracted.facts.rows or extracted.facts.rows != task.episode.facts.rows:
@@ -285,7 +286,7 @@ class Cutting(NamedTuple):
     def windows(self, planned: PlannedWindows[KeptEpisode], work: BuildWork) -> tuple[ManyWindows, CutWindows]:
         """Cut all windows into the new data set, and write the table of their features; return windows and facts.
 
-        Raises DataError for a window without any value.
+        Raises DataError for a window without any value, and as :func:`cut` does.
         """
         size, window = len(planned.rows), assemble.lengths(self.options, self.sample_hz)[0]
         digests = self.scratch / "digests"

@@ -5,7 +5,8 @@
     <out>/feature_schema_v1.json          what every number means; its SHA-256 is the schema hash
     <out>/tensor_window_v1/               the same windows in the same order as an array
 
-``write_processed`` writes a whole data set, and ``load_processed`` reads one; equal windows give byte-identical files.
+``write_processed`` writes a whole data set, and ``load_processed`` reads one; equal arguments give byte-identical
+files, with the same versions of the libraries.
 """
 
 import hashlib
@@ -84,8 +85,8 @@ VALIDATION_SCHEMA: dict[str, Any] = {
 
 @dataclass(frozen=True, kw_only=True)
 class WindowSet:
-    """N normalised windows ``X``, float32 (N, C, T), and a row for each. Each channel of a window is known in all
-    samples or absent from all."""
+    """N windows ``X``, float32 (N, C, T), and a row for each. Each channel of a window is known in all samples or
+    absent from all."""
 
     X: Floats32
     rows: Rows
@@ -138,11 +139,11 @@ def write_processed(
     """Write a data set into the folder ``out_dir``, in place of the old one, and return its schema.
 
     The realistic channels are put first. ``validation_rows`` have the columns of VALIDATION_SCHEMA; missing ones become
-    null. ``reference`` has windows of the hosts' reference recordings, which show what is usual on a host, and are
-    not used to train or test. ``understood`` is stored in the file of the validation rows; ``progress`` gets the
-    written share of the features. If the process is killed at any moment, the next call of this module finds either the
-    old data set or the complete new one. Raises DataError for no windows, an infinite value, a channel that is only
-    partly known in a window, or a label that is no class.
+    null. ``reference`` has windows of the hosts' reference recordings, which show what is usual on a host, and belong
+    to no class. ``understood`` is stored in the file of the validation rows; ``progress`` gets the written share of the
+    features. If the process is killed at any moment, the next call of this module finds either the old data set or the
+    complete new one. Raises DataError for an infinite value, a channel that is only partly known in a window, a window
+    without any value, or a repeated channel name. At least one window is needed, and labels are not checked.
     """
     channels = sampling.channels
     for part in (windows, reference):
@@ -205,8 +206,8 @@ def _put_in_place(new: Path, out_dir: Path) -> None:
 def finish(out_dir: Path) -> None:
     """Move the files of a complete new data set, if ``out_dir`` has one, to their final places.
 
-    Its writer calls this at the end; every reader calls it in case the writer was killed before. Several processes may
-    do it at the same time. Raises DataError if the files cannot be moved.
+    The writer of a data set calls this function at the end; the readers of this module call it in case the writer was
+    killed before. Several processes may call it at the same time. Raises DataError if the files cannot be moved.
     """
     whole, fs = out_dir / WHOLE_FOLDER, LocalFs()
     if not whole.is_dir():
@@ -243,8 +244,8 @@ def write_beside(
     reference: Placed | None = None,
     understood: Understood | None = None,
 ) -> TensorManifest:
-    """Write schema, index, validation table and manifest beside the windows and features that are already in the folder
-    ``new``; return the manifest.
+    """Write schema, hosts, index, validation table and manifest beside the windows and features that are already in the
+    folder ``new``; return the manifest.
 
     The realistic channels must be first, and ``optional`` must not be None; all else is as in :func:`write_processed`.
     """
@@ -452,8 +453,9 @@ def load_processed(summary: Path | None, tensors: Path, schema: Path | None, mod
     """Return the part of a processed data set that the mode ``mode`` may see.
 
     ``tensors`` is the tensor folder and ``summary`` the feature table, or None for a data set without features.
-    ``schema`` is a schema file that must agree with the tensor folder's own schema, or None. Files that do not belong
-    together, that are damaged or that hold an infinite value raise DataError with one sentence.
+    ``schema`` is a schema file that must agree with the tensor folder's own schema, or None. Raises DataError, with one
+    sentence, if files are missing or damaged, do not belong together, or were replaced meanwhile, or a feature is
+    infinite.
     """
     finish(tensors.parent)
     manifest = tensor_files.read_manifest(tensors)
@@ -500,9 +502,9 @@ def on_channels(data: Dataset, like: FeatureSchema) -> Dataset:
     """Return the data with the channels of the schema ``like``: those that the data lack become absent, those that
     ``like`` lacks are left out.
 
-    The data are returned unchanged if both have the same channels, or none in common. They are also returned unchanged
-    if different hardware cannot explain the difference: ``like`` lacks a channel that the recorder does not know, or a
-    shared name has two meanings.
+    The data are returned unchanged if both have the same channels, or none in common. The data are also returned
+    unchanged if different hardware cannot explain the difference: ``like`` lacks a channel that the recorder does not
+    know, or a shared name has two meanings.
     """
     own, known = set(data.channel_names), set(like.channel_names)
     same = [channel for channel in like.channels if channel in data.schema.channels]
@@ -570,8 +572,8 @@ class Validation(NamedTuple):
 
 
 def load_validation(path: Path) -> Validation:
-    """Return the content of a ``validation_v1.parquet``. Raises DataError if the file cannot be read or is not such a
-    table."""
+    """Return the content of a ``validation_v1.parquet``. Raises DataError if the file cannot be read or is no
+    validation table."""
     finish(path.parent)
     try:
         table = pl.read_parquet(path)
@@ -583,7 +585,7 @@ def load_validation(path: Path) -> Validation:
                 f"{path} has no column {column!r} of type {VALIDATION_SCHEMA[column]}: build the data set again."
             )
     if any(table.select("episode_id", "ok").null_count().row(0)):
-        raise DataError(f"{path} says nothing of some episodes: build the data set again.")
+        raise DataError(f"{path} has rows without episode_id or ok: build the data set again.")
     bad = table.filter(~pl.col("ok"))
     told = table.select("episode_id", "scenario").drop_nulls()
     rows = zip(bad["episode_id"].to_list(), bad["reasons"].to_list(), strict=True)

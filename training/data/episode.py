@@ -37,8 +37,8 @@ class EpisodeError(DataError):
 
 
 class CodeVersion(msgspec.Struct, frozen=True, kw_only=True):
-    """The commit and branch of the git checkout from which the recorder ran; ``dirty`` is true if tracked files
-    differed from the commit."""
+    """The commit and branch of the git checkout from which the recorder ran; ``dirty`` is true if tracked files of the
+    recorder's package differed from the commit."""
 
     commit: str
     branch: str
@@ -88,7 +88,7 @@ class Episode(NamedTuple):
 
 def new_ulid(clock: Clock, rng: random.Random) -> str:
     """Return a new id of 26 characters: 48 bits of time in milliseconds, then 80 random bits; sorted ids are in the
-    order of time."""
+    order of these milliseconds."""
     number = (int(clock.now() * 1000) << 80) | rng.getrandbits(80)
     return "".join(_ULID_ALPHABET[(number >> shift) & 31] for shift in range(125, -1, -5))
 
@@ -160,7 +160,8 @@ def write_folder(folder: Path, meta: Meta, t: np.ndarray, values: np.ndarray, la
 
 
 def pack(folder: Path, target: Path) -> None:
-    """Pack an episode folder into the file ``target``; equal folders give equal bytes."""
+    """Pack the three files of an episode folder into the file ``target``; equal files give equal bytes, with the same
+    version of zstandard."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for name in sorted(MEMBERS):
@@ -224,13 +225,13 @@ def digest_of(members: dict[str, bytes]) -> str:
 
 
 def read(path: Path) -> Episode:
-    """Read an episode from its folder or packed file. Raises EpisodeError, whose text completes the sentence "It cannot
-    be read: …"."""
+    """Read an episode from its folder or packed file. Raises EpisodeError, whose text continues "It cannot be read: …",
+    for bad content; DataError if the system does not let ``path`` be read."""
     return parse(read_members(path))
 
 
 def parse(members: dict[str, bytes]) -> Episode:
-    """Return an episode, given the bytes of its three files. Raises EpisodeError."""
+    """Return an episode, given the bytes of its three files. Raises EpisodeError if a file is not as it must be."""
     try:
         meta = msgspec.json.decode(members[META], type=Meta)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -1,6 +1,6 @@
 """The exceptions for faults of data; their text is one sentence for a person.
 
-DataError          the data cannot be used: exit code 65, never tried again
+DataError          the data cannot be used: exit code 65; the fleet does not try such a job again
   SchemaMismatch   the data have another schema than expected; the text names a difference
 """
 

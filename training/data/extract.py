@@ -1,8 +1,8 @@
 """Read and judge one episode, and store the result for later builds: the first slow step of a build.
 
-The result's file name depends on the episode's name, size and modification time, so that a second build reads only new
-episodes. The stored results may be deleted at any time. In memory a build keeps the facts of all episodes, but the
-samples of only one.
+The result's file name depends on the episode's name, size and modification time, the wanted rate and this code. A later
+build with the same rate and code reads only new and changed episodes. The stored results may be deleted at any time. A
+build keeps the facts of all episodes in memory, but in each of its processes the samples of only one.
 """
 
 import hashlib

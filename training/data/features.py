@@ -165,7 +165,8 @@ def _quantile(ordered: Floats, q: float) -> Floats:
 def _bands(centred: Floats) -> list[Floats]:
     """Return, for each of ``BANDS`` frequency bands, log(1 + mean power) of each channel (n, C).
 
-    The bands are like octaves, from the window's slowest oscillation to half the sampling rate.
+    The edges of the bands are spaced geometrically from the window's slowest oscillation to half the sampling rate.
+    Bands that a very short window lacks are 0.
     """
     samples = centred.shape[2]
     power = np.abs(np.fft.rfft(centred, axis=2)[..., 1:]) ** 2 / samples

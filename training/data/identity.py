@@ -1,12 +1,12 @@
 """Recognise equal windows and related recordings by their content, whatever their names.
 
 A window's digest covers its samples and the channels' names, and neither its number nor its recording, host or time.
-Two recordings are *kin* if a window of one begins with samples that the other contains as well. Two recordings are also
-kin if their windows overlap in time, on one host and one clock. Kin of one host count as one recording wherever data
+Two recordings are *kin* if a window of one begins with samples that the other contains as well. Two recordings of one
+host and one clock are also kin if their windows overlap in time. Kin of one host count as one recording wherever data
 are divided or resampled. Kin of two hosts are a contradiction, as a sample comes from one machine.
 
-Equal values prove nothing if little happens: an idle hour of zeros equals every other. So samples count as shared only
-if they cannot be equal by chance, judged by how often their values and steps occur in the data.
+Equal values prove nothing if little happens: an idle hour of zeros equals every other. Samples count as shared only if
+they are very unlikely to be equal by chance, judged by how often their values and steps occur in the data.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def digest_of_recording(values: AnyArray, names: Sequence[str]) -> str:
 def sketch_of_recording(values: AnyArray, names: Sequence[str]) -> tuple[int, ...]:
     """Return up to ``SKETCH`` of the lowest digests, ascending, of all runs of ``RUN`` steps between samples (S, C).
 
-    These digests are a random sample of the content. Overlapping recordings share digests even if they begin at
-    different times, and their counters at different levels. A run in which too little changes proves nothing, and is
+    These digests are a random sample of the content. Recordings that overlap for long share digests even if they begin
+    at different times, and their counters at different levels. A run in which too little changes proves nothing, and is
     left out.
     """
     with np.errstate(over="ignore", invalid="ignore"):  # who judges values says so of infinite ones
@@ -254,7 +254,7 @@ def _shared_samples(
     X: Floats32, digests: Digests, of: Indices, chance: _ChanceEquality
 ) -> tuple[set[tuple[int, int]], int]:
     """Return the pairs of recordings of which one contains the first samples of a window of the other. Return also the
-    number of windows, in both, that contain such samples."""
+    number of windows that contain samples shared by two recordings."""
     length = run_length(X.shape[2])
     begins = _whole(digests[:, :length])
     order = np.lexsort((of, begins))
@@ -369,9 +369,9 @@ def _overlaps_in_time(
     hosts with an unclear clock.
 
     If a host's times are no dates, and more than half of its recordings would overlap, the host's overlaps are ignored,
-    because its clock probably restarts with each recording. An exception are hosts on which each window is a recording
-    of its own and no two begin together: those share one clock. If ignored recordings begin at different times, the
-    clock is unclear.
+    because its clock probably restarts with each recording. Overlaps are not ignored on hosts on which each window is a
+    recording of its own and no two begin together: those recordings share one clock. If ignored recordings begin at
+    different times, the clock is unclear.
     """
     known = np.isfinite(t_start) & np.isfinite(t_end)
     pairs: list[tuple[int, int]] = []

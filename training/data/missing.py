@@ -1,9 +1,10 @@
 """Find numbers that mean a missing value: "not measured" in a channel, "unlabelled" among the classes.
 
-Programs write such "stand-ins", for example -999, -1, 255 or 65535, where they know nothing. In a channel such a number
-would be the strongest signal; among labels, a class of its own. A number that is certainly a stand-in is refused, and a
-possible one is noted; the sentence names the flag by which the user decides. The numbers 0, 1 and 100, and numbers near
-other values, are never suspected. All functions are pure, except that :func:`say_missing` changes arrays in place.
+Programs write "stand-ins", for example -999, -1, 255 or 65535, where they know nothing. A model would take a stand-in
+in a channel for a strong signal, and one among the labels for a class. A number that is certainly a stand-in is
+refused, and a possible one is noted; the sentence names the flag by which the user decides. The numbers 0, 1 and 100,
+and numbers near other values, are never suspected. All functions are pure, except that :func:`say_missing` changes
+arrays in place.
 """
 
 from collections.abc import Iterable, Sequence
@@ -56,8 +57,9 @@ def is_usual(value: float) -> bool:
 
 
 def stand_in(channel: str, column: AnyArray) -> StandIn | None:
-    """Return the smallest or largest value of a channel if it is repeated, and further from the other values than a
-    measurement would be; else None.
+    """Return the smallest or largest value of a channel if it occurs at least ``REPEATED_MIN`` times, and lies further
+    from the other values than a measurement would; else None. A usual stand-in, as -1, that is the only negative value
+    is returned at any distance.
 
     ``column`` has samples (S), or windows (N, T) that may overlap. In windows, a value's repetitions are counted at the
     one position with the most, so that a single peak in overlapping windows is no repetition. The values 0, 1 and 100,
@@ -151,13 +153,14 @@ class Missing(NamedTuple):
 
 def read_missing(text: str, *, is_like: bool = False) -> Missing:
     """Return the number that an argument of --missing names: ``CHANNEL=NUMBER``, or ``NUMBER`` for all channels. Raises
-    ValueError."""
+    ValueError if NUMBER is no number."""
     channel, named, value = text.rpartition("=")
     return Missing(channel if named else None, float(value), is_like)
 
 
 def say_missing(said: Sequence[Missing], names: Sequence[str], columns: Sequence[AnyArray]) -> list[str]:
-    """Replace the numbers declared with --missing by NaN, in place; return sentences with the counts.
+    """Replace the numbers declared with --missing by NaN, in place; return a line of text, with the count, for each
+    channel that held some.
 
     Raises DataError for a channel that does not exist, or a number that does not occur. Channels and numbers that were
     declared for the data set of --like need not occur.

@@ -1,10 +1,10 @@
 """Make hosts comparable: compress the values, and subtract each host's own resting level.
 
-A window's levels reveal its host far better than they reveal the behaviour in it. So each channel is first compressed
-(a doubling counts about the same at every level). Then the host's "resting level" is subtracted: the 0.1 quantile of
-the channel in the host's reference. A reference is recordings made beforehand, while the host did its ordinary work,
-chosen without regard to labels and never among the windows. For a host without a reference, the median of the hosts'
-resting levels is subtracted, and the report names that host. Files and schemas call a reference ``baseline``.
+A window's levels reveal its host far better than they reveal the behaviour in it. So each channel is first compressed:
+far above the channel's scale, every doubling counts about the same. Then the host's "resting level" is subtracted: the
+0.1 quantile of the channel in the host's reference. A reference is recordings made beforehand, while the host did its
+ordinary work, chosen without regard to labels. For a host without a reference, the median of the hosts' resting levels
+is subtracted, and the report names that host. Files and schemas call a reference ``baseline``.
 
 Dividing by the reference's spread as well was tried and dropped: with a busy reference all of the host's values would
 become small. On the recorded sample, leaving one host out, boosted trees had an AUROC of 0.91 with the resting level,
@@ -45,7 +45,8 @@ class HostReference(msgspec.Struct, frozen=True, kw_only=True):
     """A host's reference: its length, and ``resting``, the resting level of each channel in compressed units, in the
     schema's order.
 
-    The level is None for a channel that the reference lacks; the fleet's level replaces it, or 0 if the fleet has none.
+    The level is None for a channel of which the reference has less than about ``SECONDS_MIN``; the fleet's level
+    replaces it, or 0 if the fleet has none.
     """
 
     episodes: int
@@ -54,8 +55,8 @@ class HostReference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NormalReferences(msgspec.Struct, frozen=True, kw_only=True):
-    """The references of all hosts, and ``fleet``, the medians of their levels; None without any reference: then values
-    are only compressed and clipped."""
+    """The references of all hosts, and ``fleet``, the medians of their levels; ``fleet`` is None without any reference:
+    then values are only compressed and clipped."""
 
     channels: tuple[str, ...]
     hosts: dict[str, HostReference]

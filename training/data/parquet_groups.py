@@ -1,8 +1,8 @@
 """Write a Parquet file one row group at a time.
 
 Polars' streaming writer keeps several groups in memory at once, and about 4 KiB for each column of each group until the
-file ends: hundreds of MiB for a table of a thousand columns. So this module lets Polars write each group as a separate
-file in memory, copies the pages, and writes one footer for all groups in Thrift's compact protocol
+file ends: 250 MiB for 64 groups of a thousand columns. So this module lets Polars write each group as a separate file
+in memory, copies the pages, and writes one footer for all groups in Thrift's compact protocol
 (https://parquet.apache.org/docs/file-format/metadata/, https://github.com/apache/thrift, doc/specs). Only the footer
 contains file positions: equal pages have equal bytes wherever they are, so that the store recognises equal chunks. The
 optional page index and the copies of column metadata also contain positions, and are left out.
@@ -49,13 +49,13 @@ def write_groups(path: Path, tables: Iterable[pl.DataFrame]) -> None:
                 footer = ThriftReader(bytes(whole[-TAIL - size : -TAIL])).struct()
                 first = first or footer
                 if footer[SCHEMA] != first[SCHEMA]:
-                    raise ValueError("the tables of a file have the same columns")
+                    raise ValueError("the columns of the tables differ")
                 for group in footer[ROW_GROUPS][1][1]:
                     _copy(group, whole, file, number=len(groups))
                     groups.append(_struct(group))
             rows += table.height
         if not first:
-            raise ValueError("a file of no table has no columns")
+            raise ValueError("there is no table to write")
         first[NUM_ROWS] = (I64, rows)
         first[ROW_GROUPS] = (LIST, (STRUCT, groups))
         last = _struct(first)
@@ -114,7 +114,7 @@ class ThriftReader:
             return self._signed()
         if kind in (BYTE, TRUE, FALSE):  # within a list a truth has a byte of its own
             return self._byte()
-        raise ValueError(f"Parquet's footer has no value of type {kind}")
+        raise ValueError(f"the footer has a value of unknown type {kind}")
 
     def _byte(self) -> int:
         self._at += 1

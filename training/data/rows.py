@@ -17,9 +17,10 @@ MARK = "\x1f"  # between the parts of a mark: NumPy's texts lose a NUL at their 
 class Rows:
     """A row for each of N windows, in the windows' order; every array has length N.
 
-    ``recording`` names the unit that splits and resampling keep together: episodes that share samples or time have the
-    same name there. Times are seconds by which episodes can be ordered, NaN if unknown. ``label`` has the names of
-    classes while a data set is written, and their numbers in a data set that was read.
+    ``recording`` names the unit that splits and resampling keep together; in a data set that was read, episodes that
+    share samples or time have the same name there. Times are seconds, or numbers of samples where the schema's ``time``
+    says so; NaN if unknown. ``label`` has the names of classes while a data set is written, and their numbers in a data
+    set that was read.
     """
 
     episode: Names
@@ -48,7 +49,7 @@ class Rows:
         recording: ArrayLike | None = None,
         window_id: ArrayLike | None = None,
     ) -> Rows:
-        """Return rows made of plain arrays; times default to unknown, and ``recording`` to the episode."""
+        """Return rows made of plain arrays; times default to NaN (unknown), and ``recording`` to the episode."""
         labels = np.asarray(label)
         unknown = np.full(labels.shape, np.nan)
         return cls(
@@ -70,8 +71,8 @@ class Rows:
 
     @property
     def marks(self) -> Names:
-        """A text (N,) for each window, made of its host, episode and start; no two windows of a data set have the
-        same."""
+        """A text (N,) for each window, made of its host, episode and start, by which windows of a data set are told
+        apart."""
         named = zip(self.host.tolist(), self.episode.tolist(), self.t_start.tolist(), strict=True)
         return np.array([MARK.join((host, episode, f"{start:.6f}")) for host, episode, start in named], str)
 

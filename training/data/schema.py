@@ -1,8 +1,8 @@
-"""The feature schema: a document of everything that determines what a number in a processed data set means.
+"""The feature schema: a document that says what the numbers in a processed data set mean.
 
-A model fits only data with the same schema, as the schema's hash shows: the SHA-256 of its canonical JSON. A mode's
-schema is the same document with only the channels and features that the mode may see, and has a hash of its own. So a
-checkpoint of one mode refuses the data of the other.
+A model accepts only data whose schema :func:`require_same` accepts. The schema hash is the SHA-256 of the canonical
+JSON. A mode's schema is the same document with only the channels and features that the mode may see, and has a hash of
+its own. A checkpoint of one mode refuses the data of the other.
 """
 
 import hashlib
@@ -69,10 +69,11 @@ class FeatureSchema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     part of the canonical JSON.
 
     ``optional`` names the channels that some hosts of the data set lack; it does not change the meaning of numbers.
-    ``views`` has, for channels that mean two things in two views, the view that defines the meaning here.
+    ``views`` has, for channels that mean two things in two views, the view that defines the meaning here; it may be
+    empty if all recordings have one view.
 
     ``normaliser`` describes the rule by which values were normalised. The hosts' levels are not in the schema, but in a
-    file beside the data. So a new host can be scored under the same schema.
+    file beside the data: a new host can be scored under the same schema.
     """
 
     schema_version: int
@@ -144,7 +145,8 @@ def read_schema(path: Path) -> FeatureSchema:
 def require_same(expected: FeatureSchema, found: FeatureSchema) -> None:
     """Raise SchemaMismatch, with the first difference, unless numbers mean the same under both schemas.
 
-    ``optional``, and differences of times within rounding, do not count.
+    ``optional``, and differences within rounding of the sampling rate and of the windows' length and step, do not
+    count.
     """
     expected, found = (msgspec.structs.replace(one, optional=()) for one in (expected, found))
     seconds = {name: getattr(expected, name) for name in ("sample_hz", "window_s", "stride_s")}

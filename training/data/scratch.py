@@ -37,8 +37,8 @@ class WorkingMemory(NamedTuple):
     progress: Callable[[str, float], None] = lambda _what, _share: None
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike, order: Literal["C", "F"] = "C") -> AnyArray:
-        """Return a new array with undefined values, in memory or in an unnamed file. Raises OSError if the disk has no
-        room for it."""
+        """Return a new array with undefined values, in memory or in an unnamed file. Where the system can reserve
+        space, raises OSError if the disk has no room for the array."""
         size = math.prod(shape) * np.dtype(dtype).itemsize
         if size <= self.part_bytes:
             return np.empty(shape, dtype, order)
@@ -138,8 +138,8 @@ def picked(array: AnyArray, rows: Indices) -> AnyArray:
 
 
 def release(array: AnyArray) -> None:
-    """Free the memory pages of an array that is stored in a file; its values stay in the file. Other arrays are left as
-    they are."""
+    """Free the memory pages of an array that is stored in a file; its values stay in the file. Arrays in memory are
+    left as they are."""
     mapped = _mapped(array)
     if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
         mapped.madvise(mmap.MADV_DONTNEED)

@@ -3,7 +3,7 @@ sides.
 
 A whole recording is the unit of a split, and this module calls it an episode. Overlapping windows of one recording are
 near-copies of each other. So a split that shares a recording between two sides would measure memory instead of
-detection. Pure.
+detection.
 """
 
 import hashlib
@@ -35,8 +35,8 @@ class SplitError(ValueError):
 
 
 class LeakError(SplitError):
-    """A finished split has an episode or a host on two sides, which is a mistake of this program; training does not
-    begin."""
+    """A finished split has an episode or a host on two sides, or a left-out host on one, which is a mistake of this
+    program; training does not begin."""
 
 
 class Side(StrEnum):
@@ -123,7 +123,8 @@ def make_split(
     The labels of ``rows`` are class numbers; the recipe `time` needs times on a clock that all recordings share.
     ``train_hosts`` and ``test_hosts`` are names of hosts, and refused where they have no effect; with ``test_hosts``,
     hosts in neither list are on no side. ``supervised=False`` admits a training side with a single class.
-    ``calibrated=False`` makes no calibration side. Raises SplitError.
+    ``calibrated=False`` makes no calibration side. Raises SplitError if the data do not allow such a split or the
+    arguments contradict each other.
     """
     try:
         chosen = Recipe(recipe)
@@ -297,9 +298,9 @@ def stratify(has_class: Bools, host: Names, shares: tuple[float, ...], rng: np.r
     the classes of each episode.
 
     Episodes are ordered by their rarest class, then host, then at random; each goes to the part that is furthest below
-    its share. So every class and host is divided in about the same shares as the whole. Afterwards the part with the
-    largest share gets every class. A part that still lacks a class gets an episode of it from that part, if that part
-    keeps all its classes.
+    its share. Every class and host is so divided in about the same shares as the whole. Afterwards the part with the
+    largest share gets every class. A smaller part that lacks a class gets an episode of this class from the largest
+    part, if the largest keeps all its classes.
     """
     rarest = np.where(has_class, has_class.sum(axis=0).astype(float), np.inf).argmin(axis=1)
     _, of_host = np.unique(host, return_inverse=True)
@@ -364,8 +365,8 @@ def _check_sides(split: Split, y: Ints, *, supervised: bool, calibrated: bool) -
 
 
 def _refuse_leaks(split: Split, episodes: _Episodes) -> None:
-    """Raise LeakError if the finished split has an episode or a host on two sides; this also works under
-    ``python -O``."""
+    """Raise LeakError if an episode is on two sides, a training host in the test, or a left-out host on a side; this
+    also works under ``python -O``."""
     seen: dict[int, Side] = {}
     for side in Side:
         for row in np.unique(episodes.of_window[split.side(side)]).tolist():

@@ -1,8 +1,9 @@
-"""Cut windows from a recording in progress: each window is returned as soon as no later sample can change it.
+"""Cut windows from a recording in progress: each window without a hole is returned as soon as no later sample can
+change it.
 
 The windows equal, bit for bit, those that ``placed_rows`` finds on the grid of the whole recording (``to_grid``), if
-all of it had one class. An exception is a channel that is first measured later: in earlier windows it is absent. Only
-the samples that the next window needs are kept.
+all of it had one class. A window that was returned before the first sample of a channel lacks this channel; the grid of
+the whole recording may have a hole there. Only the samples that the next window needs are kept.
 """
 
 from typing import NamedTuple
@@ -61,8 +62,8 @@ class WindowStream:
 
     @property
     def blind_s(self) -> float:
-        """The seconds from the last complete sample, which has all channels that were ever measured, to the latest
-        sample."""
+        """The seconds from the last sample with all channels that were ever measured (without one, from the first
+        sample that is still kept) to the latest sample."""
         complete = self._complete()
         return self._t[-1] - (self._t[int(np.flatnonzero(complete)[-1])] if complete.any() else self._t[0])
 

@@ -47,11 +47,12 @@ INDEX_ROWS = 1 << 18  # at a time
 
 
 class WindowIndex:
-    """The table with a row for each window: its id, episode, host, times and class. Parts of it are made when they are
-    needed."""
+    """The table with a row for each window: its id, episode, host, times and class. Parts of the table are made when
+    they are needed."""
 
     def __init__(self, rows: Rows | CodedRows) -> None:
-        """Number the windows of each episode, in the order of ``rows``, for their ids."""
+        """Number the windows of each episode from 0, in the order of ``rows``; the numbers become part of the windows'
+        ids."""
         self._rows = rows.coded
         of = self._rows.episode.codes
         order, counts = np.argsort(of, kind="stable"), np.bincount(of)
@@ -138,7 +139,7 @@ def place_tensors(folder: Path, X: Floats32, order: list[int], *, name: str = TE
 def begin_tensors(path: Path, shape: tuple[int, int, int]) -> int:
     """Make a file with a header and room for windows of this shape; return the position in bytes of the first window.
 
-    Raises OSError if the disk has no room for them.
+    Where the system can reserve space, raises OSError if the disk has no room for the windows.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
@@ -167,7 +168,8 @@ def write_manifest(
     features_sha256: str,
     validation_digest: str,
 ) -> TensorManifest:
-    """Write the index and the manifest beside windows already in the folder; return the manifest.
+    """Write the index, the index of reference windows if there are any, and the manifest beside windows already in the
+    folder; return the manifest.
 
     The manifest is written last: a folder with a manifest is complete.
     """
@@ -209,13 +211,13 @@ def read_manifest(folder: Path) -> TensorManifest:
 
 def open_windows(folder: Path, manifest: TensorManifest) -> tuple[Floats32, StoredIndex]:
     """Return the windows as a read-only memory map, and their index; the digests of both are checked first. Raises
-    DataError."""
+    DataError if a file is missing, damaged, or not the one that the manifest describes."""
     return _opened(folder / TENSORS, folder / INDEX, manifest.shape, (manifest.tensor_sha256, manifest.index_sha256))
 
 
 def open_reference(folder: Path, manifest: TensorManifest) -> tuple[Floats32, StoredIndex] | None:
     """Return the windows of the reference recordings and their index, checked like those of :func:`open_windows`; None
-    if there are none. Raises DataError."""
+    if there are none. Raises DataError if a file is missing, damaged, or not the one that the manifest describes."""
     if manifest.baseline_shape is None or manifest.baseline_sha256 is None:
         return None
     paths = folder / REFERENCE_TENSORS, folder / REFERENCE_INDEX
@@ -288,7 +290,7 @@ class StoredIndex:
 
     @property
     def is_unchanged(self) -> bool:
-        """True if the file is still the one that was first opened."""
+        """True if the file has the same inode, size and modification time as when it was opened."""
         return _stamp(self._path) == self._stamp
 
 

@@ -34,8 +34,8 @@ Finding = Callable[[Episode], Iterator[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeFindings:
-    """The findings on one episode: the values of its row in the validation table, and its meta data (None if they
-    cannot be read)."""
+    """The findings on one episode: the values of its row in the validation table, and its meta data (None if the
+    episode cannot be read)."""
 
     episode_id: str
     meta: Meta | None
@@ -120,14 +120,14 @@ def _identity(meta: Meta, name: str) -> Iterator[str]:
         if channel.kind not in kinds:
             yield f"The kind of its channel {channel.name} is {channel.kind!r}, not gauge or counter."
         if not channel.modes or any(m not in modes for m in channel.modes):
-            yield f"The modes of its channel {channel.name} are {channel.modes}, not realistic and oracle."
+            yield f"The modes of its channel {channel.name} are {channel.modes}, not realistic or oracle."
     if len({c.name for c in meta.channels}) != len(meta.channels):
         yield "It declares a channel twice."
 
 
 def _time(episode: Episode) -> Iterator[str]:
-    """Yield the first fault of an episode's times, or that it has too few samples or no channels. With such a fault,
-    the checks of values and labels would mean nothing."""
+    """Yield the first fault of an episode's times, or that it has too few samples or no channels. After a fault found
+    here, the checks of values and labels would mean nothing."""
     meta, t = episode.meta, episode.t
     if not (0 < meta.sample_hz < 10_000 and meta.duration_s > 0 and meta.started_at >= 0):
         yield "Its sampling rate, duration or start is not a sensible number."

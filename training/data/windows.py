@@ -1,7 +1,7 @@
 """Put samples on an even grid, and choose the places of windows on it; all functions are pure.
 
-Recorders sample when they get the processor, not exactly on time. So samples are first put on an even grid, where
-counters become rates. Then windows are placed on the grid at a fixed stride. A window lies inside one episode, and
+Recorders sample when they get the processor, not exactly on time. Samples are first put on an even grid, where counters
+become rates per second. Then windows are placed on the grid at a fixed stride. A window lies inside one episode, and
 inside one span of time with the same class. No window contains a hole, which is a grid row in a long gap between
 complete samples. A complete sample has a value of each channel that the episode ever measures.
 """
@@ -17,7 +17,7 @@ ClassSpan = tuple[float, float, str | None]  # from, to, class
 
 
 def gap_limit_s(sample_hz: float) -> float:
-    """Return the longest time between two samples that is bridged by a straight line: three sampling intervals, at
+    """Return the most seconds that may pass between two complete samples without a hole: three sampling intervals, at
     least half a second."""
     return max(3.0 / sample_hz, 0.5)
 
@@ -112,7 +112,7 @@ def placed_rows(grid: Grid, spans: Sequence[ClassSpan], window: int, stride: int
     """Return the first grid row of each window, and the number of the span in which the window lies.
 
     Windows have ``window`` rows and begin every ``stride`` rows; windows with a hole, or not inside one span of a known
-    class, are left out.
+    class (with a tolerance of half a row), are left out.
     """
     step = 1.0 / grid.sample_hz
     slack = step / 2  # labels and grid run on the same clock, but not on the same ticks

@@ -1,7 +1,8 @@
 """Compare episodes with each other: find copies, overlapping recordings, and names used with two meanings.
 
 Each check takes the findings on all episodes and returns them; an episode that contradicts the others gets one more
-reason against its use. If most episodes agree about a name, those that differ get a reason; in a tie, all get one.
+reason against its use. Episodes that give a name another meaning than the commonest (or, of a channel, than the schema
+that was asked for) get a reason; in a tie, all get one.
 """
 
 from collections import Counter, defaultdict
@@ -52,7 +53,7 @@ def judge_together(verdicts: Sequence[EpisodeFindings], like: FeatureSchema | No
 
 def _without_copies(verdicts: Sequence[EpisodeFindings]) -> list[EpisodeFindings]:
     """Return the findings, with a reason added to those of copies. A copy shares at least half of its samples with an
-    earlier episode, or any with an earlier one of another host."""
+    earlier episode, or some with an earlier one of another host, as estimated from sketches."""
     known: dict[int, EpisodeFindings] = {}
     by_content: dict[str, EpisodeFindings] = {}
     again = _in_several([_sketch(verdict) for verdict in verdicts if verdict.ok])
@@ -131,7 +132,8 @@ def _odd_ones_out(
     usual: Mapping[str, str],
     sentence: str,
 ) -> list[EpisodeFindings]:
-    """Return the findings, with a reason added for each episode that gives a name another meaning than most do.
+    """Return the findings, with a reason added for each episode that gives a name another meaning than the commonest;
+    in a tie, for all.
 
     ``said_by`` returns the meaning of each name in an episode. ``usual`` has the meanings that hold without a vote.
     ``sentence`` is formatted with the name, the episode's meaning and the right one.

@@ -1,7 +1,8 @@
 """Detect channels that a model should not see, by their values: row numbers, ids, running totals, copies of the label.
 
-Such channels are refused with a sentence that names the flags which allow them. Channels with a single value, with one
-for each host, or with one in each recording that other recordings may repeat, are only noted. All functions are pure.
+A channel that looks like one of these is refused with a sentence that names the flags which allow it. Channels with a
+single value, with one for each host, or with one in each recording that other recordings may repeat, are only noted.
+All functions are pure.
 """
 
 from collections.abc import Iterator
@@ -115,12 +116,13 @@ class Course:
         self._rises_later += int((follows & (between > 0)).sum())
 
     def kind(self, *, several: bool) -> str | None:
-        """Return the kind of a suspicious channel, else None; ``several`` is True if recordings have several windows.
+        """Return the kind of a suspicious channel, else None; ``several`` is True if at least one recording has several
+        windows.
 
         A channel of the kind ``constant`` has a single value. ``labels`` have a different value for each class,
-        ``of_hosts`` for each host, and ``ids`` for each recording if recordings have several windows. ``of_recordings``
-        have one value in each recording without being ``ids``. ``totals`` never fall inside a recording, ``remainders``
-        never rise, and ``reset`` rise and rarely start again at the bottom.
+        ``of_hosts`` for each host, and ``ids`` for each recording if at least one recording has several windows.
+        ``of_recordings`` have one value in each recording without being ``ids``. ``totals`` never fall inside a
+        recording, ``remainders`` never rise, and ``reset`` rise and rarely start again at the bottom.
         """
         least, most = self._ranges[0]
         if most.max() == -np.inf:

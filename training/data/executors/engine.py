@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class EngineError(Exception):
-    """An engine cannot be used, or was lost; the text is one sentence with the remedy."""
+    """An engine cannot be used, was lost, or could not do a task; the text is one sentence with the reason."""
 
 
 class WorkerLost(EngineError):  # noqa: N818 - reads as what it is
@@ -14,7 +14,8 @@ class WorkerLost(EngineError):  # noqa: N818 - reads as what it is
 
 
 class TaskLost(Exception):  # noqa: N818 - reads as what it is
-    """A worker was lost with its tasks, which may be sent again; the text describes how the worker ended."""
+    """A worker was lost with its tasks, which may be sent again; the text, if there is one, describes how the worker
+    ended."""
 
 
 class Engine(NamedTuple):

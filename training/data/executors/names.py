@@ -43,7 +43,8 @@ class Name(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the name that a user wrote as ``text``. Raises ValueError, with a sentence, for another form."""
+        """Return the name that a user wrote as ``text``. Raises argparse.ArgumentTypeError, with a sentence, for
+        another form."""
         kind, colon, address = text.partition(":")
         if kind not in FORMS:
             raise argparse.ArgumentTypeError(f"{text!r} is no executor: there are {', '.join(FORMS.values())}")
@@ -78,7 +79,7 @@ def spread_over(
 
     ``jobs`` is the largest number of tasks at once; None means as many as the engine can run (under Slurm 4). Workers
     elsewhere must have the same versions of ``libraries``, see the same ``files``, and be able to read and write below
-    ``folder``. Raises EngineError.
+    ``folder``. Raises EngineError if the engine cannot be opened.
     """
     if not name.far and (jobs or os.cpu_count()) == 1:
         yield map
@@ -97,7 +98,8 @@ def spread_over(
 
 
 def _engine(name: Name, jobs: int | None, folder: Path) -> Engine:
-    """Import the module for this kind of engine, and return the opened engine. Raises EngineError."""
+    """Import the module for this kind of engine, and return the opened engine. Raises EngineError if a package is
+    missing, or the engine cannot be opened."""
     try:
         adapter = import_module(f"training.data.executors.on_{name.kind}")
         engine: Engine = adapter.open_engine(name.address, jobs, folder)

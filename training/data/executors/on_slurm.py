@@ -1,8 +1,8 @@
 """Run tasks on a Slurm partition: each chunk of tasks is a Slurm job, with files in a folder that all machines share.
 
-submitit writes and submits the jobs. Their states come from ``squeue``, which works on every cluster; submitit would
-use accounting, which small clusters lack. The user gives options that a cluster demands by the environment variables of
-``sbatch``: SBATCH_ACCOUNT, SBATCH_QOS, SBATCH_TIMELIMIT and others.
+submitit writes and submits the jobs. The jobs' states come from ``squeue``, which works on every cluster; submitit
+would use accounting, which small clusters lack. The user gives options that a cluster demands by the environment
+variables of ``sbatch``: SBATCH_ACCOUNT, SBATCH_QOS, SBATCH_TIMELIMIT and others.
 """
 
 import subprocess
@@ -30,7 +30,7 @@ _HOPELESS = f"""
     PartitionDown: the partition is down: choose another, or ask who runs it
     PartitionInactive: the partition is inactive: choose another, or ask who runs it
     PartitionNodeLimit: the partition's machines are too few: choose another
-    BadConstraints: no machine of the partition is such: choose another
+    BadConstraints: no machine of the partition fits: choose another
     AccountNotAllowed: the account may not use the partition: set SBATCH_ACCOUNT
     InvalidAccount: the account is unknown: set SBATCH_ACCOUNT
     InvalidQOS: the quality of service is unknown: set SBATCH_QOS
@@ -87,7 +87,7 @@ def open_engine(partition: str, jobs: int | None, folder: Path) -> Engine:
     """Return an engine that submits to a Slurm partition, with ``jobs`` jobs at once (None: ``JOBS``) and their files
     below ``folder``.
 
-    Raises EngineError if Slurm or the partition does not exist.
+    Raises EngineError if Slurm or the partition does not exist, or Slurm's controller does not answer.
     """
     import submitit
 

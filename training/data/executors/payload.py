@@ -2,8 +2,8 @@
 tasks.
 
 An engine transports only ``pickle.loads`` and bytes, and needs no code of this project for that. Unpacking the bytes
-calls :func:`work` at the worker, with the expected versions as text and the tasks still packed. So a worker with other
-code refuses, instead of unpacking bytes that it cannot read. Results and errors come back as bytes too, the same way on
+calls :func:`work` at the worker, with the expected versions as text and the tasks still packed. A worker with other
+code refuses, instead of unpacking tasks that it cannot read. Results and errors come back as bytes, the same way on
 every engine.
 """
 

@@ -14,7 +14,8 @@ ASK_S = 5.0  # of waiting, after which the engine is asked for trouble
 
 
 class _Chunk:
-    """A chunk of tasks that was sent to an engine; if its worker is lost, it is sent again, ``TRIES`` times in all."""
+    """A chunk of tasks that was sent to an engine; if its worker is lost, the chunk is sent again, at most ``TRIES``
+    times in all."""
 
     future: Future[bytes]
 
@@ -60,7 +61,7 @@ def spread(
 
     Raises EngineError, and the error that a task raised. It must be possible to pickle the tasks, the function and the
     results. A task that was sent again may run twice, even at the same time, if a worker that seemed lost still runs.
-    So running a task twice must do no harm.
+    Running a task twice must do no harm.
     """
     size = engine.chunk(len(tasks))
     left = iter([tasks[at : at + size] for at in range(0, len(tasks), size)])

@@ -55,7 +55,8 @@ class Dialect(NamedTuple):
 def dialect_of(path: Path, names: Sequence[str]) -> Dialect:
     """Return the dialect of a text table; ``names`` are the column names that the user gave with --columns.
 
-    Raises DataError if the file is no such table or ``names`` do not fit it, OSError if it cannot be read.
+    Raises DataError if the file is no table of text or ``names`` do not fit it, OSError or UnicodeError if it cannot be
+    read.
     """
     encoding = encoding_of(path)
     skip, remark = _remarks(path, encoding)
@@ -172,8 +173,8 @@ def _has_mixed_ends(path: Path) -> bool:
 
 
 def _remarks(path: Path, encoding: str) -> tuple[int, str]:
-    """Return the number of comment and empty lines at the beginning, and the last comment; 0 and "" if there is nothing
-    else in sight."""
+    """Return the number of comment and empty lines at the beginning, and the last comment; 0 and "" if no other line is
+    among the first ``REMARKS_MAX``."""
     last = ""
     with path.open(encoding=encoding, newline="\n") as file:
         for number, line in enumerate(islice(file, REMARKS_MAX)):

@@ -78,9 +78,9 @@ class Folded(NamedTuple):
 def fold_doubles(t: Floats, recording: Rows, label: AnyArray, values: Floats, totals: Bools) -> Folded:
     """Merge rows with the same recording and time into the first of them, and change its values (S, C) in place.
 
-    Rows are sorted by both; ``totals`` (C) marks the running totals. Nothing is merged, and ``torn`` is set, if there
-    are many such rows, several times in a row, or with different labels: then there are two recordings, or times are
-    rounded.
+    Rows are sorted by both; ``totals`` (C) marks the running totals. Nothing is merged, and ``torn`` is set, if times
+    with several rows are many or follow each other, or rows of one time have different labels: then there are two
+    recordings, or times are rounded.
     """
     keep = np.ones(t.size, bool)
     rows = rows_of_doubles(t, recording)

@@ -23,8 +23,8 @@ SHOWN = 3  # recordings in one sentence
 
 
 def as_measured(rows: SampleRows, names: Sequence[str], wanted: Wanted) -> SampleRows:
-    """Return the rows with values of 32 bits, without repeated rows, and with running totals turned into growth per
-    second.
+    """Return the rows with values of 32 bits, without repeated rows (if the table has times), and with running totals
+    turned into growth per second.
 
     The returned rows are sorted by recording and time, or without times by recording alone. The values of the given
     rows are changed in place. Raises DataError.

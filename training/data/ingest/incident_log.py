@@ -1,8 +1,8 @@
 """Label samples by a log of incidents (from, to, what), for a table that has no labels.
 
-A sample during an incident gets the incident's label. A sample in two incidents with different labels gets none. A
-sample in no incident gets none either, because a log has only what people noticed; with --rest, the user names a class
-for such samples. Samples without a label are left out, counted and reported.
+A sample during an incident gets the incident's label. A sample in two incidents with different labels gets no label. A
+sample in no incident gets no label, because a log has only what people noticed, unless --rest names a class for samples
+in no incident. Samples without a label are left out, counted and reported.
 """
 
 import re
@@ -74,9 +74,7 @@ def read_incidents(path: Path, clock: times.SaidTimes) -> IncidentLog:
     for name in names.values():
         empty = rows[name].is_null().arg_true()
         if empty.len():
-            raise DataError(
-                f"Row {int(empty[0]) + 1} of {path} has no {name!r}: write when each incident began and ended."
-            )
+            raise DataError(f"Row {int(empty[0]) + 1} of {path} has no {name!r}: fill that cell.")
     (start, role), (end, end_role) = (
         times.from_column(rows[name], clock._replace(named=unit_in(name, is_time=True)), str(path))
         for name in (names["start"], names["end"])
@@ -116,7 +114,7 @@ def _column(names: Sequence[str], words: Sequence[str], what: str, path: Path) -
 
 
 class Labelled(NamedTuple):
-    """The label of each sample (``""`` for none), sentences on the samples without one, and notes."""
+    """The label of each sample (``""`` for none), lines of text on the samples without a label, and notes."""
 
     label: Coded = Coded.of([])
     left_out: tuple[str, ...] = ()

@@ -59,7 +59,7 @@ class Counts(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class Ingested:
     """N windows of T samples on C channels, with the facts about them. Arrays have length N unless noted; times are in
-    seconds."""
+    seconds, or count samples where ``timing`` says so."""
 
     X: Floats32  # (N, C, T)
     label: Coded
@@ -83,7 +83,7 @@ class Ingested:
     notes: tuple[str, ...] = ()  # what was assumed, one sentence each
     counts: Mapping[str, Counts] = field(default_factory=dict)  # by episode, where windows were cut from samples
     stand_ins: tuple[str, ...] = ()  # numbers that --missing said to be none
-    reference: WindowSet | None = None  # of the hosts' own references, which train and test nothing
+    reference: WindowSet | None = None  # of the hosts' own references
 
     @property
     def window_s(self) -> float:
@@ -200,8 +200,9 @@ class Labels(NamedTuple):
 def name_labels(y: AnyArray, said: SaidClasses = NOTHING_SAID) -> Labels:
     """Return the class name of each label in ``y`` (N,), and the classes. Raises DataError.
 
-    If all labels are 0 or 1, these mean benign and malicious unless the user's flags say otherwise. Else each number
-    becomes its own name. Without ``--labels``, the benign classes come first, then the others in ascending order.
+    If all labels are 0 or 1, these mean benign and malicious unless the user's flags say otherwise. Other numbers
+    become names, unless ``--labels`` names them. Without ``--labels``, the benign classes come first, then the others
+    in ascending order.
     """
     if y.ndim != 1:
         raise DataError(f"y must have one label a window, but its shape is {y.shape}.")
@@ -224,7 +225,7 @@ def name_labels(y: AnyArray, said: SaidClasses = NOTHING_SAID) -> Labels:
     if said.labels:
         unnamed = sorted(set(found) - set(said.labels))
         if unnamed:
-            raise DataError(f"The label {unnamed[0]!r} is not among the labels named.")
+            raise DataError(f"The label {unnamed[0]!r} is not among those of --labels.")
         found = list(said.labels)
     elif not said.all_labelled:
         check_classes(found, said.benign)
@@ -292,9 +293,10 @@ def following(episode: Names, window_s: float) -> Floats:
 def without_missing(windows: Ingested, *, most: float, drop: bool, room: WorkingMemory) -> Ingested:
     """Return the windows without those that lack more than the share ``most`` of their values, with notes.
 
-    In the others each channel is interpolated or becomes absent (:func:`settled`). A channel without any value on a
-    host is absent there, and does not count. Raises DataError for a channel that never has enough values for a window,
-    or if no window is left. With ``drop``, windows with infinite values are left out; without it they raise DataError.
+    In the windows that are kept, a channel with gaps is interpolated or becomes absent (:func:`settled`). A channel
+    without any value on a host is absent there, and does not count as missing. Raises DataError for a channel that
+    never has enough values for a window, or if no window is left. With ``drop``, windows with infinite values are left
+    out; without it they raise DataError.
     """
     X, names = windows.X, [channel.name for channel in windows.channels]
     samples = X.shape[2]
@@ -395,8 +397,7 @@ def _by_class(label: Coded, out: Bools) -> str:
 
 
 def described(windows: Ingested) -> tuple[list[JsonDict], Understood]:
-    """Return the rows of the validation table, and the summary of how the data were read. Raises DataError for windows
-    of a wrong shape."""
+    """Return the rows of the validation table, and the summary of how the data were read."""
     rows = _validation_rows(windows)
     return rows, understand(windows, rows)
 

@@ -28,13 +28,12 @@ RATE_SAME = 1e-3  # share by which two rates that were read off times may differ
 
 
 def made_like(windows: Ingested, schema: FeatureSchema) -> Ingested:
-    """Return the windows with the channels and classes of ``schema``. Raises DataError if their sampling, channels or
-    classes differ too much."""
+    """Return the windows with the channels and classes of ``schema``. Raises DataError if sampling, channels or classes
+    of the windows differ too much from the schema's, or a build made the schema."""
     _check_sampling(windows, schema)
     if schema.normaliser != NOT_NORMALISED:
         raise DataError(
-            "--like names a data set whose channels were measured from their hosts' references, which only "
-            "training.data.build does."
+            "--like names a data set of training.data.build, whose values are normalised, as ingested ones never are."
         )
     own = {channel.name: number for number, channel in enumerate(windows.channels)}
     _check_spelling(list(own), schema.channel_names)
@@ -118,8 +117,8 @@ def _check_sampling(windows: Ingested, schema: FeatureSchema) -> None:
 def _labelled(windows: Ingested, schema: FeatureSchema) -> Ingested:
     """Return the windows with the classes of the schema; each window keeps its label, or stays unlabelled.
 
-    An exception: if all windows have one benign class that the schema does not have, their label becomes the schema's
-    first benign class. Raises DataError for other classes that the schema does not have.
+    If all windows have one benign class that the schema does not have, their label becomes the schema's first benign
+    class, if it has one. Raises DataError for other classes that the schema does not have.
     """
     names = tuple(sorted(schema.label_map, key=schema.label_map.__getitem__))
     present = windows.label.present.tolist()
@@ -139,7 +138,7 @@ def _labelled(windows: Ingested, schema: FeatureSchema) -> Ingested:
 
 def _renaming(windows: Ingested, present: Sequence[str], names: Sequence[str], benign: Sequence[str]) -> str:
     """Return words that tell the user how to give the labels the class ``names`` of the other data set: by a flag, or
-    by editing them."""
+    by editing the labels."""
     numbers = windows.benign.why in (NUMBERS, BOOLEANS) or all(name.isdecimal() for name in present)
     largest = max((int(name) for name in present if name.isdecimal()), default=1)
     if numbers and largest < len(names):

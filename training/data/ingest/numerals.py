@@ -1,8 +1,8 @@
 """Decide which columns of text are numbers, and whether their decimal sign is a point or a comma.
 
-Spreadsheets and loggers write numbers as usual in their country. A column with two possible readings is refused:
-``1.234`` may be a thousand or a fraction. DuckDB counts the cells that match each pattern of this module, and the
-decision follows from the counts.
+Spreadsheets and loggers write numbers as usual in their country. A column with two possible readings is refused unless
+--decimal decides: ``1,234`` may be a thousand or a fraction. DuckDB counts the cells that match each pattern of this
+module, and the decision follows from the counts.
 """
 
 import re

@@ -6,9 +6,9 @@
     python -m training.data.ingest --pcp /var/log/pcp/pmlogger/pi/20261101 --out-dir data/processed
     python -m training.data.ingest --prometheus http://localhost:9090 --labels-from incidents.csv --rest normal
 
-The modules `npz`, `samples` (text and Parquet) and `recorders` describe the formats. The result has the same files as a
-build from own recordings. Exit codes: 0 done, 2 bad arguments, 65 data that cannot be used, 74 a file or folder that
-cannot be written, 75 a folder into which another process writes a data set.
+The modules `npz`, `samples` (text and Parquet) and `recorders` describe the formats. Trainers read the result as they
+read a build from own recordings. Exit codes: 0 done, 2 bad arguments, 65 data that cannot be used, 74 a file or folder
+that cannot be written, 75 a folder into which another process writes a data set.
 """
 
 import argparse
@@ -153,7 +153,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--decimal", choices=tuple(DECIMALS), help="sign before the decimals of a text table (default: by its cells)")
     add("--hz", type=_positive, help="samples a second (default: by the times, else unknown)")
     add("--window-s", type=_positive, help="length of the windows to cut from samples, in seconds")
-    add("--stride-s", type=_positive, help="step from window to window in seconds (default: half a window)")
+    add("--stride-s", type=_positive, help="seconds from window to window (default: as --like, or half a window)")
     add("--episode-s", type=_positive, help="length of episodes to cut recordings into (default: by a rule)")
     names("--labels", "NAME,NAME", "names of the classes, in the order of their numbers")
     names("--benign", "NAME,NAME", "classes without alarm (default: the one called benign, normal or the like)")
@@ -179,7 +179,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--drop-nan", action="store_true", help="leave out windows with any missing or infinite value")
     add("--allow-copies", action="store_true", help="keep recordings that share windows, and count them as one")
     add("--like", type=Path, metavar="FOLDER",
-        help="data set whose channels, windows and classes this one gets; needs no labels")  # fmt: skip
+        help="data set whose channels, window length and classes this one gets; needs no labels")  # fmt: skip
     add("--dry-run", action="store_true", help="show what is understood, and write nothing")
     add("--json", action="store_true", help="print the summary as JSON")
     return parser

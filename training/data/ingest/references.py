@@ -51,9 +51,7 @@ def marked(label: Codes, names: tuple[str, ...], benign: Collection[str], mark: 
     if not mark.any():
         return label, names
     if mark.all():
-        raise DataError(
-            "Everything is marked as reference, and references are not used to train or test: bring other samples too."
-        )
+        raise DataError("Everything is marked as reference: bring other samples too.")
     odd = sorted({names[number] for number in np.unique(label[mark]).tolist()} - set(benign))
     if odd:
         raise DataError(

@@ -35,12 +35,12 @@ class Role(StrEnum):
 
     @property
     def meaning(self) -> str:
-        """The meaning of one cell of such a column, in words for the user."""
+        """The meaning of one cell of a column with this role, in words for the user."""
         return _WORDS[self][1]
 
     @property
     def cells(self) -> str:
-        """The meaning of all cells of such a column, in words for the user."""
+        """The meaning of all cells of a column with this role, in words for the user."""
         return _WORDS[self][2]
 
 

@@ -64,8 +64,8 @@ class TableClasses(NamedTuple):
 class SampleRows:
     """The S samples of a table, with their times ``t`` in seconds; None if the table has no times.
 
-    ``values`` (S, C) may be larger than memory. ``label`` has the number of each row's class in ``labels``. Once the
-    rows are sorted, ``place`` has the row number of each in the file.
+    ``values`` (S, C) may be larger than memory. ``label`` has the number of each row's class in ``labels``. If the rows
+    had to be sorted, ``place`` has the number that each had among the used rows of the file; else None.
     """
 
     path: Path
@@ -323,9 +323,9 @@ def _filled(numbers: pl.Series) -> AnyArray:
 
 
 def only_labelled(table: Stored, unlabelled: Sequence[str]) -> tuple[Stored, list[str]]:
-    """Return the table without the rows whose label is in ``unlabelled``, and sentences on the rows left out.
+    """Return the table without the rows whose label is in ``unlabelled``, and a line of text on the rows left out.
 
-    A given window with such a row is left out as a whole. Raises DataError.
+    A given window with an unlabelled row is left out as a whole. Raises DataError.
     """
     if not unlabelled:
         return table, []
@@ -408,8 +408,8 @@ def check_interleaved(rows: SampleRows, group: Codes) -> None:
     """Raise DataError if a host's sorted rows seem to alternate between two recordings, and there is no column of
     episodes.
 
-    Such rows have alternating steps; or, in half of the channels, a value is much nearer to the value two rows before
-    than to the one just before.
+    Alternation shows in alternating steps; or, in at least half of the channels that change, a value is much nearer to
+    the value two rows before than to the one just before.
     """
     if rows.t is None or rows.episode is not None:
         return

@@ -1,7 +1,8 @@
 """Make windows from a table in long form (text or Parquet): a row for each sample, a column for each channel.
 
 The following columns have a meaning, and are found by their usual names or named by flags (`roles`). Every other column
-is a channel and must contain numbers (`columns` refuses some names):
+is a channel and must contain numbers, except second labels, a time of day beside a date, and columns that --ignore
+names (`columns` refuses some names of channels):
 
     time      seconds or dates, on one clock for all rows
     label     class of the row, by name or number
@@ -100,7 +101,8 @@ def read_long(
 def read_recorded(
     found: RecordedTable, cut: WindowCut, *, said: ingested.SaidClasses, wanted: Wanted, log: Log | None = None
 ) -> ingested.Ingested:
-    """Return the windows of another recorder's samples, compressed like own recordings.
+    """Return the windows of another recorder's samples; this project's channels in them are compressed as in own
+    recordings.
 
     Without a log of incidents, all samples count as benign. Raises DataError.
     """

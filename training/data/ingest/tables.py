@@ -99,8 +99,8 @@ class Stored(NamedTuple):
         return values
 
     def odd_cells(self, name: str) -> tuple[int, int, str]:
-        """Return the number of cells of a text column that are no numbers, and the row and text of the first; zeros and
-        "" for other columns."""
+        """Return the number of cells of a text column that are no numbers, and the row (from 0) and text of the first;
+        zeros and "" for other columns."""
         column = self.store.column(name)
         if self.store.types[column] != "VARCHAR":
             return 0, 0, ""
@@ -192,8 +192,8 @@ def _table(
 
 
 def read_plain(path: Path) -> pl.DataFrame:
-    """Return a small table as a data frame: numbers and booleans are converted, other cells unchanged. Raises
-    DataError."""
+    """Return a small table as a data frame. Columns of booleans, and of numbers that are not all whole, are converted;
+    other cells stay as they are written. Raises DataError."""
     store = open_cells(path)
     try:
         cast = {Kind.NUMBER: "TRY_CAST({} AS DOUBLE)", Kind.BOOLEAN: "CAST({} AS BOOLEAN)"}

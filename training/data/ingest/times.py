@@ -2,7 +2,7 @@
 alarms a day wrong.
 
 Dates become seconds since 1970. The unit of numbers is the one that the user gave, else the one at the end of the
-column's name. Without these, numbers up to about 4e10 are assumed to be seconds. Larger numbers get the unit in which
+column's name. Without both, numbers up to about 4e10 are assumed to be seconds. Larger numbers get the unit in which
 they are dates of this century; without such a unit they are refused. Assumed seconds that make no sense (such as one
 sample in a quarter of an hour) are refused. All functions are pure.
 """

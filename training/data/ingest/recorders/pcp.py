@@ -1,4 +1,4 @@
-"""Read samples from archives of Performance Co-Pilot, the standard recorder of Linux telemetry.
+"""Read samples from archives of Performance Co-Pilot, a recorder of Linux telemetry.
 
 ``pmrep`` (Debian's package pcp) reads an archive, and converts PCP's counters to growth per second; no service has to
 run. An archive names its host and times, but has no labels.

@@ -1,8 +1,8 @@
 """Read samples of Windows' performance monitor from the CSV that ``relog`` and ``typeperf`` write, in English or
 German.
 
-Its first line is ``"(PDH-CSV 4.0) (zone)(minutes)","\\\\HOST\\Object(instance)\\Counter",…``;
-times are local, the month first, and the minutes say what to add for UTC. An empty cell is a missing value.
+The first line of this CSV is ``"(PDH-CSV 4.0) (zone)(minutes)","\\\\HOST\\Object(instance)\\Counter",…``; times are
+local, the month first, and the minutes say what to add for UTC. An empty cell is a missing value.
 """
 
 import csv

@@ -2,7 +2,8 @@
 
 This module requests the node exporter's metrics (the "preset") sample by sample. The growth per second of each counter
 is computed here, so that each series shows a host's restart. A server repeats the last sample for up to five minutes if
-no new one came. So a step in which no value changed is left out. The user's own queries become additional channels.
+no new one came. So a step in which no value changed is left out. The user's own queries to a server become additional
+channels.
 """
 
 from collections import defaultdict

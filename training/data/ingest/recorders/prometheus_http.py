@@ -29,8 +29,9 @@ def is_address(text: str) -> bool:
 def without_password(url: str) -> tuple[str, str | None]:
     """Return the address without its user name and password, and the header for authorization (None without one).
 
-    The header contains these, or else the token, or ``NAME:PASSWORD``, in the environment variable
-    ``PROMETHEUS_TOKEN``. Raises DataError for another address than one of http or https.
+    The header contains the user name and password of the address, or else the token, or ``NAME:PASSWORD``, in the
+    environment variable ``PROMETHEUS_TOKEN``. Raises DataError if ``url`` does not begin with http:// or https:// and a
+    host.
     """
     try:
         parts = urlsplit(url)
@@ -91,7 +92,8 @@ def fetcher(base: str, header: str | None) -> Callable[[str], bytes]:
 
 
 def _body(base: str, answer: http.client.HTTPResponse) -> bytes:
-    """Read an answer whole; raises DataError for one beyond the limit, without reading on, and IncompleteRead."""
+    """Read an answer whole; raises DataError for one beyond the limit, without reading on, and IncompleteRead for one
+    that ends early."""
     body = answer.read(ANSWER_BYTES_MAX + 1)
     if len(body) > ANSWER_BYTES_MAX:
         raise DataError(

@@ -1,7 +1,7 @@
 """Represent samples of other recorders as rows with the names, units and kinds of this project's channels.
 
-A quantity has the same name whichever recorder measured it, and counters become growth per second. So a model of one
-recorder's data can score another's. Channels that a recorder does not measure are missing.
+A quantity has the same name whichever recorder measured it, and counters become growth per second. Channels that a
+recorder does not measure are missing.
 """
 
 import os

@@ -1,8 +1,8 @@
-"""Read samples from sysstat's daily files (``/var/log/sysstat/sa23``), which most Linux servers keep.
+"""Read samples from sysstat's daily files (``/var/log/sysstat/sa23``).
 
 ``sadf`` (Debian's package sysstat) converts these files to JSON. A file that already contains that JSON is read
-directly, so that nothing has to be installed on the machine that ingests. The rates in it are growth per second; shares
-of processor time are multiplied by the number of processors, and become seconds per second.
+directly, so that nothing has to be installed on the machine that ingests. The rates in the JSON are growth per second;
+shares of processor time are multiplied by the number of processors, and become seconds per second.
 """
 
 import shutil
