@@ -18,9 +18,9 @@ class Rows:
     """A row for each of N windows, in the windows' order; every array has length N.
 
     ``recording`` names the unit that splits and resampling keep together; in a data set that was read, episodes that
-    share samples or time have the same name there. Times are seconds, or numbers of samples where the schema's ``time``
-    says so; NaN if unknown. ``label`` has the names of classes while a data set is written, and their numbers in a data
-    set that was read.
+    share samples or time have the same name there. Times are seconds, or numbers of samples, according to the schema's
+    ``time``; NaN if unknown. ``label`` has the names of classes while a data set is written, and their numbers in a
+    data set that was read.
     """
 
     episode: Names
@@ -71,8 +71,8 @@ class Rows:
 
     @property
     def marks(self) -> Names:
-        """A text (N,) for each window, made of its host, episode and start, by which windows of a data set are told
-        apart."""
+        """A text (N,) for each window, made of its host, episode and start, to distinguish the windows of a data
+        set."""
         named = zip(self.host.tolist(), self.episode.tolist(), self.t_start.tolist(), strict=True)
         return np.array([MARK.join((host, episode, f"{start:.6f}")) for host, episode, start in named], str)
 

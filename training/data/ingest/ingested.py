@@ -59,7 +59,7 @@ class Counts(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class Ingested:
     """N windows of T samples on C channels, with the facts about them. Arrays have length N unless noted; times are in
-    seconds, or count samples where ``timing`` says so."""
+    seconds, or count samples, according to ``timing``."""
 
     X: Floats32  # (N, C, T)
     label: Coded
