@@ -35,7 +35,8 @@ class Question(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The result of an act. ``back`` is the address and the button of the act that undoes it, None if none does."""
+    """The result of an act. ``back`` is the address and the button of the act that undoes it, None if the page offers
+    none."""
 
     title: str
     says: Sequence[str]

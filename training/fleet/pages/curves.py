@@ -86,7 +86,8 @@ def roc(reports: Sequence[tuple[str, ReportView]]) -> Markup | None:
 
 
 def usage(views: Views, job_id: str, attempt: int | None = None) -> list[DrawnFigure]:
-    """Draw what an attempt's trainer used of its host (CPU, memory, GPU) over time; by default for the last attempt."""
+    """Draw what an attempt's trainer used of its host (CPU, memory, GPU) over time; by default for the last attempt.
+    Resources with fewer than two samples are left out."""
     samples = views.curve(job_id, attempt=attempt, points=POINTS_DRAWN).usage
     drawn = []
     for title, unit, keys in USAGE:

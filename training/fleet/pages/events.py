@@ -14,8 +14,8 @@ ROWS_MAX = 50
 
 
 class EventsQuery(NamedTuple):
-    """The content of the page's address: its filters, and the number of the event before which the list begins. When
-    empty, it means all events, from the newest."""
+    """The content of the page's address: its filters, and the number of the event before which the list begins. An
+    empty query means all events, from the newest."""
 
     job: str = ""  # an id
     host: str = ""

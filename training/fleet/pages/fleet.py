@@ -132,7 +132,7 @@ def notices(
     failed: Sequence[JsonObject],
     live: Sequence[JsonObject],
 ) -> Iterator[Attention]:
-    """Yield a notice for each matter that needs the operator, the worst first."""
+    """Yield a notice for each matter that needs the operator, in a fixed order of kinds."""
     if health.detail:
         yield Attention(health.detail)
     for job in failed:

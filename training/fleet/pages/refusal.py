@@ -9,8 +9,8 @@ _LOGIN_HELPS = (ProblemType.OPERATOR_TOKEN, ProblemType.NO_CERTIFICATE, ProblemT
 
 
 def page(refusal: Refusal, frame: Frame, again: bool = True) -> str:
-    """Render a refusal, whose sentence has cause and remedy. If a login could help, link it; ``again``: it returns to
-    the refused address."""
+    """Render a refusal, whose sentence has cause and remedy. If a login could help, link it; with ``again``, the login
+    returns to the refused address."""
     title = HTTPStatus(refusal.problem_type.status).phrase
     login = None
     if refusal.problem_type in _LOGIN_HELPS:

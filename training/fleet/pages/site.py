@@ -1,4 +1,4 @@
-"""Make files of the receiver's pages, with relative links: of every page that can be reached by links from the menu."""
+"""Make files of the receiver's pages, with relative links: of the pages that links reach from the menu."""
 
 import hashlib
 import html

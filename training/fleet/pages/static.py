@@ -28,7 +28,7 @@ class StaticFile(NamedTuple):
 
 
 def static_path(name: str) -> str:
-    """Return the address of the file with this name, which has its digest."""
+    """Return the address of the file with this name; the address has the first digits of the file's digest."""
     stem, _, suffix = name.rpartition(".")
     return f"/static/{stem}.{_files()[name].digest[:_DIGITS]}.{suffix}"
 

@@ -50,8 +50,8 @@ class Day(NamedTuple):
 
 
 class UpcomingTime(NamedTuple):
-    """The forecast from now until all jobs are done, drawn on a scale of its own, because it may take minutes or
-    weeks."""
+    """The forecast from now until the last of its jobs is done, drawn on a scale of its own, because that may take
+    minutes or weeks."""
 
     begin: float
     finish: float

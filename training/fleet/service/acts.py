@@ -106,7 +106,7 @@ def forecast_of(doing: JobAct, found: Sequence[Target], now: float) -> ActOutloo
 
 
 def in_words(forecast: ActOutlook) -> str:
-    """Return a sentence about what an act would do and what would be lost: "cancel 3 running jobs; 2 h 10 of work is
+    """Return words about what an act would do and what would be lost: "cancel 3 running jobs; 2 h 10 of work is
     lost"."""
     parts = [f"{forecast.states[state]} {state_word(state)}" for state in _STATES if forecast.states.get(state)]
     number = len(forecast.targets)
@@ -132,8 +132,8 @@ def state_word(state: str) -> str:
 
 
 def chosen(database: Database, selection: Selection) -> list[Target]:
-    """Read the selected jobs from the database; if a filter matches too many for one act, return one more than
-    ``JOBS_MAX``."""
+    """Read the selected jobs from the database; leave out ids that no job has. If a filter matches too many jobs for
+    one act, return one more than ``JOBS_MAX``."""
     most = JOBS_MAX + 1
     if selection.job_ids:
         rows = [row for each in selection.job_ids if (row := database.one("job", job_id=each)) is not None]
@@ -163,7 +163,7 @@ def carry_out(service: Service, audit: AuditLog, doing: JobAct, targets: Sequenc
 
 def move(service: Service, audit: AuditLog, act: Act, ref: str, who: str, *, as_removed: bool = False) -> MovedReply:
     """Carry out one act on the job that ``ref`` names, record it in the audit, and return the reply. ``as_removed``
-    concerns only cancelling."""
+    concerns only cancelling: it cancels a job because the plan no longer names it."""
     by = who.removeprefix("operator ")
     before = certain(service.queue.get(service.resolve_to_change(ref)), "a job that was found exists")
     if act is Act.CANCEL:

@@ -55,6 +55,7 @@ def told(
 
 
 def notes(registry: HostRegistry) -> list[str]:
-    """Return warnings about the plan: entries that are valid but probably not meant."""
+    """Return warnings about the plan: entries that are valid but probably not meant, hosts that never asked for work,
+    and missing data sets."""
     found = [*registry.plan.notes, *(f"host {name}: {said}" for name, said in registry.never_asked().items())]
     return found + [f"data set {name}: {said}" for name, said in registry.missing_datasets().items()]

@@ -1,7 +1,7 @@
 """A worker's claim: identify the host, find the attempts that it already holds, and grant the best job for it.
 
-No HTTP and no SQL. A call runs inside one transaction of the writer. It either returns a reply or raises
-:class:`training.fleet.wire.constants.Refusal`, and then all that it wrote is undone.
+No HTTP and no SQL. A call runs inside one transaction of the writer. A call either returns a reply or raises
+:class:`training.fleet.wire.constants.Refusal`, which undoes all that the call wrote to the database.
 """
 
 from collections.abc import Iterable
@@ -51,8 +51,8 @@ class Claims(Calls):
         """Claim again for a request that waits, unless a newer request for the same slot waits. ``poll`` is the
         request's number from :meth:`wait_begins`.
 
-        Two open claims of one host with different capabilities would otherwise overwrite each other's capability in
-        turn. Each change of a host makes a new schedule, after which both ask again.
+        Without this exception, two open claims of one host with different capabilities would overwrite each other's
+        capability in turn, because each change of a host makes a new schedule, after which both claims ask again.
         """
         if self._hosts.is_overtaken(request.host_id, poll, request.slot):
             reason = f"a newer request of host {request.host_id} waits for work"
@@ -114,8 +114,8 @@ class Claims(Calls):
         return self._granted(outcome, self._policy.stale_after_s)
 
     def as_booked(self, host: Host, held: Iterable[Attempt]) -> Host:
-        """Return the host with the room that remains if its attempts use all that they booked. This is for displays
-        only; claims bring the real use."""
+        """Return the host with the room that remains if its attempts use all that they booked, and other programs use
+        no memory. The result is for displays only; claims bring the real use."""
         training = [each.booking for each in held_of(held)]
         return booking.beside(host.at_best(), [HeldAttempt(each, each.ram_gib, each.vram_gib) for each in training])
 
@@ -236,15 +236,15 @@ class Claims(Calls):
             self._forget_spare_hosts()
 
     def _forget_spare_hosts(self) -> None:
-        """Forget hosts that never had a job, except the ``SPARE_HOSTS_KEPT`` seen last, because any local caller can
-        invent host names."""
+        """Forget hosts that never had a job, except the ``SPARE_HOSTS_KEPT`` seen last, because a caller can invent
+        host names."""
         for name in self._queue.hosts.forget_spare(SPARE_HOSTS_KEPT):
             self._hosts.forget(name)
             self._sessions.forget(name)
 
     def _end_older_sessions(self, request: ClaimRequest) -> list[Attempt]:
-        """End the attempts of a worker's older sessions, which did not survive its restart; return the host's remaining
-        live attempts."""
+        """End the attempts of a worker's older sessions, except those whose bundles the worker delivers now; return the
+        host's remaining live attempts."""
         held = self._queue.attempts.live_on(request.host_id)
         if request.session_id is None or request.instance_id is None:
             return held

@@ -1,5 +1,5 @@
-"""The use of data sets by jobs: the consequences of giving a name another data set, and who may fetch or remove a data
-set.
+"""The use of data sets by jobs: what changes when a name gets another data set, which host may fetch a data set, and
+when one may be removed.
 
 Each function runs inside one transaction of the writer.
 """
@@ -54,8 +54,8 @@ def check_name_unused(service: Service, name: str) -> None:
 
 
 def check_fetch(service: Service, dataset_id: str, host_id: str) -> None:
-    """Raise Refusal unless this host trains on the data set, or the plan's lists of models and hosts would let it. Its
-    capability does not matter here."""
+    """Raise Refusal unless this host trains on the data set, or the plan's lists of models and hosts would let it. The
+    host's capability does not matter here."""
     host = Host.of(host_id, {}, service.plan.declared(host_id))
     if any(rules.fits(needs, host) is None for needs in service.plan.datasets.get(dataset_id, ())):
         return

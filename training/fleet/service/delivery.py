@@ -1,8 +1,9 @@
 """Uploads and completions as sequences of steps: hash, provenance, commit, index, answer.
 
-A sequence does no I/O and knows no HTTP. It yields the step that comes next and gets the step's outcome back, as a
-value or as an exception. The HTTP layer takes the steps on its threads (receiver/http/steps.py), and the simulation
-takes them one by one. So both run the same code, whose order of steps makes a delivery safe.
+A sequence does no I/O and knows no HTTP. A sequence yields the step that comes next and gets the step's outcome back,
+as a value or as an exception. The HTTP layer takes the steps on its threads (receiver/http/steps.py), and the
+simulation takes them one by one. So the HTTP layer and the simulation run the same sequences, whose order of steps
+makes a delivery safe.
 """
 
 import contextlib
@@ -47,7 +48,8 @@ class Step:
 
 @frozen
 class Decide(Step):
-    """Step: run a call of the service in a transaction of the writer; it is durable when the sequence continues."""
+    """Step: run a call of the service in a transaction of the writer; the transaction is durable when the sequence
+    continues."""
 
     what: str  # for observers: ticket, upload, complete, deliver
 
@@ -78,7 +80,7 @@ class Body(NamedTuple):
 
 
 class Whole(NamedTuple):
-    """Step: read the request's whole body, of at most so many bytes."""
+    """Step: read the request's whole body, of at most ``bytes_max`` bytes."""
 
     bytes_max: int
 
@@ -141,8 +143,8 @@ class DeliverySteps:
         return offset
 
     def upload(self, said: Announced) -> Steps[UploadReply]:
-        """Upload a bundle. The claim is checked before the body is read, at its end, and in the transaction that
-        accepts the bundle."""
+        """Receive an uploaded bundle. The claim is checked before the body is read, after the body, and in the
+        transaction that accepts the bundle."""
         permission: UploadPermission = yield self._leave(said, said.sha256)
         self.check_size(said.size)
         artifact = yield from self._stored(permission, said.sha256)
@@ -160,8 +162,8 @@ class DeliverySteps:
         return UploadReply.of(artifact, job_id=permission.job_id, status=status)
 
     def _leave(self, said: Announced, sha256: str | None, size: int | None = None) -> Decide:
-        """Return the step that checks if this bundle may be uploaded; it is taken before the body is read, and again
-        when the digest is known."""
+        """Return the step that checks if this bundle may be uploaded. Uploads take this step before the body is read,
+        and again when the digest is known."""
         ask = self._service.upload_permission
         names = said.job_id, said.claim_id, said.host_id
         size = said.size if size is None else size
@@ -192,8 +194,8 @@ class DeliverySteps:
         return artifact
 
     def _opened(self, said: Announced, permission: UploadPermission) -> Steps[PartFile]:
-        """Open the claim's part file, unless the unfinished uploads of its host would exceed the host's share of the
-        disk."""
+        """Open the claim's part file. The store raises an error if the unfinished uploads of the claim's host would
+        exceed the host's share of the disk."""
         unclaimed = yield Disk(self._store.incoming.unclaimed)
         if unclaimed:  # parts from before a restart: the database knows their hosts
             hosts = yield Decide(lambda: self._service.hosts_of(unclaimed), "ticket")
@@ -214,8 +216,8 @@ class DeliverySteps:
         return part
 
     def _made_its_own(self, permission: UploadPermission, artifact: Artifact) -> Steps[None]:
-        """Record that the attempt delivered this bundle, which is durable in the store; add a new bundle to the
-        index."""
+        """Record that the attempt delivered this bundle, which is durable in the store; add a new bundle to the index.
+        Raise OffsetMismatch if retention has deleted the bundle, so that the client sends it again."""
         done, repairs = self._service.upload_done, self._store.index.repairs
         stored: DeliveryNews | None = yield Decide(
             lambda: done(permission, artifact.artifact_id, artifact.size), "upload" if permission.attempt else "by hand"
@@ -242,7 +244,8 @@ class DeliverySteps:
     # -- completions --------------------------------------------------------------------------------------------
 
     def complete(self, job_id: str, request: CompleteRequest) -> Steps[CompleteReply]:
-        """Hash the artifact again, write the report and the provenance, then let the service accept the completion."""
+        """Hash the artifact again, write the report and the provenance, then let the service accept the completion. If
+        the service can answer without the bundle, nothing is hashed or written to the store."""
         body, kept = report_bytes(request.report), None
         with self._alone(job_id):
             found = yield Decide(lambda: self._service.completable(job_id, request), "ticket")

@@ -41,7 +41,7 @@ BUNDLES_MAX = 3  # of one attempt
 
 def delivering(fleet: FleetState, job_id: str, claim_id: str | None, host_id: str | None) -> tuple[Job, Attempt]:
     """Return the caller's attempt and its job as granted, if the attempt may deliver a bundle; else raise Refusal. A
-    live attempt no longer counts as training."""
+    live attempt is recorded as no longer training."""
     job, attempt = fleet.claimed(job_id, claim_id, host_id, or_completed=True)
     if not (attempt.live or rules.may_adopt(job, attempt) or attempt.end_reason is EndReason.COMPLETED):
         raise ended(attempt)
@@ -144,8 +144,8 @@ class UploadPermission(NamedTuple):
 
     @property
     def alone(self) -> str:
-        """Return the name under which one upload is taken at a time: the claim's, or without an attempt the host's,
-        whose share is counted."""
+        """Return the key under which only one upload runs at a time: the claim's id, or for a bundle without an
+        attempt, a key of the host."""
         return self.claim_id if self.attempt else f"unconfirmed {self.host}"
 
 
@@ -162,7 +162,7 @@ class Uploads(Calls):
         size: int | None = None,
         by_hand: bool = False,
     ) -> UploadPermission:
-        """Return the permission to upload a bundle of ``size`` bytes, or raise Refusal; it is asked before the body is
+        """Return the permission to upload a bundle of ``size`` bytes, or raise Refusal. Callers ask before the body is
         read and again at its end.
 
         Packing an attempt again gives an equal bundle, so more than ``BUNDLES_MAX`` different ones are a fault or
@@ -273,7 +273,8 @@ class Uploads(Calls):
         accepted: bool = False,
     ) -> tuple[CompleteReply, bool]:
         """Complete a pending job with a bundle that its host had set aside, or with unconfirmed work that an operator
-        ``accepted``. Return the reply, and False if the request only repeats an accepted one.
+        ``accepted``. Return the reply, and True if this call completed the job; False if the request repeats an
+        accepted one, or the work stays unconfirmed.
 
         ``made`` is the attempt whose provenance is stored beside the bundle of ``size`` bytes; ``kept`` is the stored
         report's row.

@@ -64,7 +64,7 @@ class FleetState:
         )
 
     def known_hosts(self) -> list[KnownHost]:
-        """Return every host that ever asked for work, by name."""
+        """Return the hosts that the receiver remembers, sorted by name."""
         return sorted(self.host_registry.known.values(), key=lambda known: known.name)
 
     def alive(self, known: KnownHost) -> bool:
@@ -88,9 +88,9 @@ class FleetState:
         return now - seconds - max(0.0, self.watch.step_until(now, self.clock.monotonic()))
 
     def other_hosts(self, needs: Needs, host: str, db: Database) -> list[str]:
-        """Return the hosts that may try a job before the word of ``host`` alone fails it: those that it fits and that
-        were seen within ``second_opinion_s``, without those in quarantine or under an operator's order. If that is 0,
-        there are none."""
+        """Return the hosts that may try a job before the word of ``host`` alone fails it: those that the job fits, and
+        that were seen within ``second_opinion_s``, wait for work, or hold jobs. Hosts in quarantine or under an
+        operator's order are left out. If ``second_opinion_s`` is 0, there are none."""
         if not self.policy.second_opinion_s:
             return []
         since, out = self._seen_within(self.policy.second_opinion_s), {host, *quarantines(db), *orders(db)}
@@ -113,7 +113,8 @@ class FleetState:
         return {**resting, **orders(db)}
 
     def taken_out(self, db: Database) -> dict[str, Out]:
-        """Map every host that gets no jobs now to the reason; a quarantine, which needs a person, takes precedence."""
+        """Map every host that gets no jobs because of a quarantine, an order or its owner's conditions to that reason;
+        a quarantine takes precedence."""
         return {**self.at_rest(db), **quarantines(db)}
 
     def fleet(self, but: str | None = None, out: Iterable[str] = ()) -> Fleet:
@@ -131,12 +132,12 @@ class FleetState:
         return terms_of(self.plan.declared(host), orders(self.queue.db).get(host))
 
     def slots(self, known: KnownHost) -> int:
-        """Return how many jobs a host's worker may hold at once."""
+        """Return how many slots a host's worker may use, at most ``SLOTS_MAX``: how many jobs it may train at once."""
         return min(booking.most_at_once(self.host_of(known)), SLOTS_MAX)
 
     def tick(self) -> int:
         """Check the clocks, and end attempts that were silent for a lease of *observed* time; return the number of
-        ended attempts.
+        ended attempts. Also fail jobs for which no second opinion came in time.
 
         When the commit of this call fails, :meth:`forget_look` must follow.
         """
@@ -190,7 +191,7 @@ class FleetState:
         """Return the job and the caller's attempt, live or not; raise Refusal if the caller has no such attempt. The
         attempt's host counts as seen.
 
-        A caller of the simple form names no claim. It is served if its host holds the live attempt (or, with
+        A caller that names no claim (the simple form) is served only if its host holds the live attempt (or, with
         ``or_completed``, has delivered the job).
         """
         job = self.job(job_id)

@@ -1,7 +1,7 @@
 """Answers to forecast requests: pass the facts about the queue and about real or imagined hosts to the pure forecast.
 
-The receiver computes forecasts, so that page, command and API agree, and learned durations need not be sent. A forecast
-takes a second at most, on a thread of its own; the answer to the request without variations is kept for a moment.
+The receiver computes forecasts, so that page, command and API agree, and learned durations need not be sent. Forecasts
+are computed on a thread of their own; :meth:`Forecasts.now` keeps its answer for a while.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -24,8 +24,8 @@ _HANDED_BACK = frozenset({EndReason.SPAWN_FAILED, EndReason.INTERRUPTED, EndReas
 
 
 def check_pace(first_at: float | None, now: float, host: str, most: int) -> None:
-    """Refuse a new incident of a host that has reported ``most`` within the hour. The first of them came at
-    ``first_at``; None if there were fewer."""
+    """Raise Refusal for a new incident of a host that has reported ``most`` within the hour. ``first_at`` is when the
+    first of the host's last ``most`` incidents came; None if there were fewer."""
     wait_s = 0.0 if first_at is None else first_at + HOUR_S - now
     if wait_s > 0:
         raise Refusal(
@@ -36,7 +36,7 @@ def check_pace(first_at: float | None, now: float, host: str, most: int) -> None
 
 
 def check_id(name: str, value: str | None) -> None:
-    """Refuse a malformed id in the request's member ``name``; an absent id (None) passes."""
+    """Raise Refusal for a malformed id in the request's member ``name``; an absent id (None) passes."""
     if value is not None and not re.fullmatch(ID_PATTERN, value):
         raise Refusal(ProblemType.BAD_REQUEST, f"$.{name}: 1 to 128 letters, digits, dots, dashes, underscores")
 
@@ -67,7 +67,8 @@ def incidents_for(mine: str | None, host: str) -> str:
 
 
 def check_claim(request: ClaimRequest) -> None:
-    """Check a claim before its host is stored, because every other host's claim reads stored hosts."""
+    """Raise Refusal for a malformed claim. Claims are checked before their host is stored, because every other host's
+    claim reads stored hosts."""
     if not re.fullmatch(HOST_ID_PATTERN, request.host_id):
         raise Refusal(
             ProblemType.BAD_REQUEST,
@@ -157,8 +158,8 @@ def ran_out_of(request: FailRequest, reason: EndReason) -> str | None:
 def trained_s(request: FailRequest, reason: EndReason) -> float | None:
     """Return the seconds that the trainer ran, as a failure report states them; None if they are unknown.
 
-    A job handed back without a running time counts as never run (0 seconds): perhaps its worker did not get the grant
-    before.
+    Without a stated running time, an attempt that was handed back, interrupted or could not be started counts as never
+    run (0 seconds).
     """
     said = (request.record or {}).get("train_s")
     good = isinstance(said, int | float) and not isinstance(said, bool) and 0 <= said < 1e9

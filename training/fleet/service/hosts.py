@@ -22,7 +22,7 @@ RESTING_CHARS = 300  # of the words of a condition that are kept
 
 @frozen
 class KnownHost:
-    """A host as the receiver remembers it; every message of the host updates ``last_seen``."""
+    """A host as the receiver remembers it; the host's claims and its calls about attempts update ``last_seen``."""
 
     name: str
     capability: Json
@@ -60,8 +60,8 @@ class Plan:
     bound_by: Mapping[str, str] = field(default_factory=dict)  # model → the sort of work that its trainer declares
 
     def missing(self, here: Collection[str] | None) -> dict[str, str]:
-        """Map each data set of the plan that is not in ``here`` to a sentence with the remedy and the number of its
-        jobs; empty if ``here`` is None."""
+        """Map each data set of the plan that is not in ``here``, by the plan's name for it, to a sentence with the
+        remedy and the number of its jobs; empty if ``here`` is None."""
         found = {}
         for each, (called, jobs) in sorted(self.dataset_jobs.items()):
             if here is not None and each not in here:
@@ -83,13 +83,13 @@ class Plan:
         return self.declared(host) is not None or is_named(host, self.named_hosts)
 
     def pause_max_s(self, host: str) -> float:
-        """Return for how long a trainer may stay paused on this host."""
+        """Return for how many seconds a trainer may stay paused on this host."""
         most_s: float = (self.declared(host) or {}).get("pause_max_s", PAUSE_MAX_S)
         return most_s
 
     def variables(self, host: str) -> dict[str, str] | None:
         """Return the environment variables for trainers on this host; None if there are none. If the plan hides the
-        GPU, they hide it from trainers too."""
+        host's GPU, the variables hide the GPU from trainers too."""
         declared = self.declared(host) or {}
         if declared.get("cuda") is False:
             return {**(declared.get("env") or {}), **HIDES_CUDA}
@@ -103,8 +103,8 @@ _UNSEEN = {**AT_BEST, "cuda_available": True, "cuda_devices": [_LARGEST_GPU]}
 
 
 class HostRegistry:
-    """All hosts that ever asked for work, under the plan. The :class:`Host` that scheduling uses is computed once for
-    each and cached."""
+    """All hosts that ever asked for work, under the plan. The :class:`Host` that scheduling uses is cached for each
+    host until the host or the plan changes."""
 
     def __init__(self, known: list[KnownHost], plan: Plan) -> None:
         self.known = {each.name: each for each in known}
@@ -233,7 +233,7 @@ class HostRegistry:
 
     def fleet(self, *, heard_since: float, known_since: float, without: frozenset[str], to: str | None = None) -> Fleet:
         """Return the hosts for scheduling, except those in ``without``: the alive ones, the waiting ones, and the known
-        ones.
+        ones (seen since ``known_since``, or in the plan and never seen).
 
         Waiting hosts are returned only if their priority is higher than that of ``to``, the host that asks; without
         ``to``, all are. Any thread may call this.
@@ -278,7 +278,7 @@ class HostRegistry:
 
 def _at_their_best(plan: Plan) -> dict[str, Host]:
     """Return the plan's hosts by lower-case name, each with the best capability that its declaration allows, for use
-    until it asks."""
+    until the host asks for work."""
     return {name.lower(): Host.of(name, _UNSEEN, said) for name, said in plan.hosts.items()}
 
 

@@ -1,9 +1,10 @@
-"""Incidents and changes that watched hosts report: each is stored once, people are notified once, and people judge
-them.
+"""Incidents and changes that watched hosts report: each is stored once, people are notified of each at most once, and
+people judge them.
 
-An incident is identified by its host and the id that the host gave it, so a report may be repeated or late. A late
-report neither reopens an incident nor removes anything from its record. A change stays open until a person confirms it
-on its host. An operator may also close a change here, because a watch that lost its state cannot confirm it.
+An incident is identified by its host, its kind and the id that the host gave it, so a report may be repeated or late. A
+late report neither reopens an incident nor removes anything from its record. A change stays open until a person
+confirms it on its host, the host gets a new reference, or its watch reports another change. An operator may also close
+a change here, because a watch that lost its state cannot confirm it.
 """
 
 from dataclasses import dataclass
@@ -73,8 +74,8 @@ class IncidentTable:
         return WatchReply(number=self._added(told, one))
 
     def judge(self, number: int, verdict: str, who: str) -> IncidentView:
-        """Store a person's verdict on an incident, record it in the audit, and return the incident; ``open`` removes
-        the verdict."""
+        """Store a person's verdict on an incident, record a new one in the audit, and return the incident; ``open``
+        removes the verdict. Raise Refusal if no incident has this number, or the verdict does not suit its kind."""
         row = self._row(number)
         kept = None if verdict == "open" else verdict
         if kept is not None and kept not in VERDICTS[row["kind"]]:
@@ -169,7 +170,8 @@ class IncidentViews:
     _clock: Clock
 
     def incidents(self, *, host: str = "", before: int = 0, limit: int = PAGE) -> IncidentsReply:
-        """Return a page of the incidents of a host, or of all hosts if ``host`` is empty, with the watches."""
+        """Return a page of the incidents of a host, or of all hosts if ``host`` is empty, with the watches. Only
+        incidents with numbers below ``before`` are returned; 0 means from the newest on."""
         most, now = max(1, min(limit, PAGE_MAX)), self._clock.now()
         page = {"before": before or 2**62, "most": most + 1}
         found = self._db.all("incidents_of_host", host=host, **page) if host else self._db.all("incidents", **page)

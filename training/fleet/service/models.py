@@ -139,8 +139,8 @@ def standing(figure: Figure, best: Figure) -> str:
     """Compare a model with the best one on the same test: tied if their confidence intervals overlap, behind if not,
     unknown without intervals.
 
-    This test is cautious: two models may differ although their intervals overlap, which a paired comparison of their
-    scores shows (`training.trainer.compare`).
+    The comparison of intervals is cautious: two models may differ although their intervals overlap, which a paired
+    comparison of their scores shows (`training.trainer.compare`).
     """
     if figure.high is None or best.low is None:
         return UNKNOWN

@@ -112,7 +112,8 @@ class Obstacles:
         return f"it continues on {known.name}, which would not get it again ({misfit}); requeue it to move it"
 
     def explain(self, job_id: str) -> ExplainReply:
-        """Return for every known host whether the job fits it; if it fits, also what the host waits for."""
+        """Return for every known host whether the job fits it, and what a fitting host waits for; also name the hosts
+        in the plan or the job that never asked for work."""
         row, out = job_row(self._db, job_id), self.out()
         job, kind = job_of(row), kind_of(row["class_id"], row["priority"])
         unheard = self.unheard()

@@ -41,8 +41,8 @@ class OperatorCalls(Calls):
         return len(attempts)
 
     def cancel(self, ref: str, *, by: str = "operator", as_removed: bool = False) -> MovedReply:
-        """Cancel a job permanently. With ``as_removed``, only a job that left the plan is cancelled, until a plan names
-        it again."""
+        """Cancel a job, until an operator requeues it. With ``as_removed``, cancel only a job that left the plan; a
+        plan that names the job again revives it. Raise Refusal if there is nothing to cancel."""
         job_id = self.resolve_to_change(ref)
         job = self._fleet.job(job_id)
         if as_removed and job.in_manifest:
@@ -78,7 +78,7 @@ class OperatorCalls(Calls):
 
     def release(self, name: str, by: str) -> ReleaseReply:
         """Release a host from quarantine, and return the reason of the quarantine; raise Refusal if it is not in
-        quarantine."""
+        quarantine, or if only a healthy report of the host ends the quarantine."""
         known = self._hosts.called(name)
         name = name if known is None else known.name
         held = quarantines(self._queue.db).get(name)
@@ -94,8 +94,8 @@ class OperatorCalls(Calls):
         return HostOrderReply.of(given, was=was, jobs=self._held_by(name), note=None)
 
     def resume_host(self, name: str, by: str) -> HostOrderReply:
-        """End a host's order, so that it gets jobs again and its paused trainers continue; raise Refusal if it has no
-        order."""
+        """End a host's order; raise Refusal if it has no order. The host gets jobs again, and its paused trainers
+        continue, unless something else prevents that."""
         name, before = self._under_order(name)
         ended = self._queue.orders.end(name, by)
         out = self._fleet.taken_out(self._queue.db).get(name)

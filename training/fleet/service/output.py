@@ -38,8 +38,7 @@ def keep_points(queue: JobQueue, attempt: Attempt, first: int, lines: Sequence[s
 
 
 def keep_progress(queue: JobQueue, attempt: Attempt, seq: int, progress: Json | None) -> None:
-    """Store the epoch that a heartbeat's progress reports, if the heartbeat is newer than the last stored one; its
-    output lines come later."""
+    """Store the epoch that a heartbeat's progress reports, if the heartbeat is newer than the last stored one."""
     point = point_of(progress)
     if point is not None and seq > attempt.seq:
         queue.curves.hear(attempt, point._asdict())

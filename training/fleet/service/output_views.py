@@ -21,7 +21,8 @@ class OutputViews:
         self._db, self._clock, self.logs, self._curves = database, clock, logs, Curves(database)
 
     def log(self, job_id: str, *, attempt: int | None = None, after: int = 0) -> LogReply:
-        """Return a page of output lines of an attempt (by default the last), from line number ``after`` on."""
+        """Return a page of output lines of an attempt (by default the last), from line number ``after`` on; the first
+        line has the number 0."""
         row = job_row(self._db, job_id)
         number = _attempt(row, attempt)
         return self._log(row, number, self.logs.page(job_id, number, after))
@@ -103,8 +104,8 @@ def _in_curve(row: Row, span: Row) -> CurveAttempt:
 
 
 def _is_complete(row: Row) -> bool | None:
-    """Return True if an attempt has ended and all its output has arrived, False if not, None if the amount of its
-    output is unknown."""
+    """Return True if an attempt has ended and all its output has arrived, False if not, None if it has ended and the
+    amount of its output is unknown."""
     if row["ended_at"] is None:
         return False
     return None if row["log_total"] is None else bool(row["log_next"] >= row["log_total"])

@@ -1,8 +1,8 @@
 """Load the manifest's file as the service's plan.
 
-The plan is also stored in a file, so that a restart need not read a long manifest again. Its key is a digest of its
-sources: the manifest's bytes, the data sets, this program, and the jobs in the database. If one of these has changed,
-or the file is damaged, the stored plan is not used.
+The plan is also stored in a file, so that a restart need not read a long manifest again. The stored plan's key is a
+digest of its sources: the manifest's bytes, the data sets, this program, and the jobs in the database. If a source has
+changed, or the file is damaged, the stored plan is not used.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class Reloader:
         """Reload the manifest and return what changed; Refusal(bad_manifest) lists every mistake. If something changed,
         the audit names ``who``.
 
-        ``starting`` keeps the data sets that the last reload found, so that a restart changes nothing; if no source of
-        the plan has changed, the stored plan is used.
+        With ``starting``, names keep the data sets that the last reload found for them, and the stored plan is used if
+        none of its sources has changed.
         """
         with _uncollected():
             return self._reload(who, starting=starting)

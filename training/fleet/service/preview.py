@@ -61,8 +61,8 @@ class Previews:
         return self._answer(self.reloader.read(), mark)
 
     def given(self, request: PlanRequest) -> PlanReply:
-        """Return what a plan that came over the network would change; it is plain data, which is checked again. No
-        command in it is run."""
+        """Return what a plan that came over the network would change. The plan's tables are plain data, which the
+        receiver checks again; no command in them is run."""
         told_nothing = digests(self.reloader.service.plan.channels)  # they count as they are
         channels = told_nothing if request.notify is None else request.notify
         return self._answer(self._proposed(request), mark_of(self.reloader.path), channels)
@@ -118,8 +118,7 @@ class Previews:
         return bundle_gone(self.reader, job.model, job.mode, job.artifact_id)
 
     def _planned_ids(self) -> frozenset[str]:
-        """Return the ids of the present plan's jobs, read once after each reload. A preview that reads while a reload
-        writes is made again."""
+        """Return the ids of the present plan's jobs, read once after each reload."""
         edition = self.reader.number("edition")  # with this connection: that of the writer is ahead
         if self._planned[0] != edition:
             self._planned = (edition, planned_ids(self.reader))
@@ -128,8 +127,8 @@ class Previews:
     def _outlooks(
         self, waiting: Mapping[Needs, Sequence[str]], registry: HostRegistry
     ) -> tuple[list[HostOutlook], dict[str, str]]:
-        """Return for each host which pending jobs it could take, and map each job that no host could take to its
-        obstacle."""
+        """Return for each host which pending jobs it could take, and map jobs that no host could take, at most
+        ``SHOWN_MAX``, to their obstacle."""
         service = self.reloader.service
         out = service.taken_out(self.reader)
         known = sorted(registry.known.values(), key=lambda each: each.name)

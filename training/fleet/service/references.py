@@ -1,8 +1,8 @@
 """Resolve the plan's references to data sets as the last reload did, until the next reload. Pure.
 
 Every push may give a name another data set. If each start looked the name up again, a mere restart would change the
-plan's jobs. If a missing data set were a mistake, its jobs would leave the plan. So what a reload found is stored with
-the jobs, and a missing data set only makes its jobs wait.
+plan's jobs. So what a reload found is stored with the jobs. A remembered data set that is missing is no mistake; its
+jobs wait.
 """
 
 from collections.abc import Mapping
@@ -17,9 +17,9 @@ _UNKNOWN = "not known: "  # before a reference to an unknown data set
 @frozen
 class KnownReferences(Catalogue):
     """A catalogue of data sets that remembers what references meant at the last reload. With ``starting``, a remembered
-    data set counts more than the catalogue. An unknown reference is then no mistake, because its data set can be pushed
-    only to a running receiver. Otherwise the catalogue counts more; a reference that it does not know keeps its
-    remembered data set."""
+    data set counts more than the catalogue, and an unknown reference is no mistake, because its data set can be pushed
+    only to a running receiver. Without ``starting``, the catalogue counts more; a reference that the catalogue does not
+    know keeps its remembered data set, or without one raises UnknownDataset."""
 
     remembered: Mapping[str, str] = field(default_factory=dict)  # reference → id
     starting: bool = False

@@ -1,9 +1,10 @@
 """Carry out the plan's [retention]: read facts, decide, write rows, delete files.
 
-The order of the steps makes this safe. First a row records what is deleted, when and why; after its commit, a note in
-the bundle's folder repeats that for a rebuild. Then the file is deleted, and the row records that this is done. A crash
-between two steps leaves at worst a file that a row calls removed, which the next run deletes. It never leaves a missing
-file that no row calls removed. Each transaction deletes only a few items, so that a claim never waits long.
+The order of the steps keeps a crash harmless. First a row records what is deleted, when and why; after the row's
+commit, a note in the bundle's folder repeats that for a rebuild. Then the file is deleted, and the row records that
+this is done. A crash between two steps leaves at worst a file that a row calls removed, which the next run deletes. A
+crash never leaves a missing file that no row calls removed. Each transaction deletes only a few items, so that a claim
+never waits long.
 """
 
 import logging
@@ -128,8 +129,8 @@ class Retention:
     # -- facts --------------------------------------------------------------------------------------------------
 
     def _bundles(self, db: Database, asked: Rules, artifact_id: str = "") -> list[RetainedBundle]:
-        """Return the bundles that are in the store, or none if the rules keep all. Figures are computed only for a
-        model and mode with more models than the plan keeps."""
+        """Return the bundles that are in the store, or none if the rules keep all bundles. Figures are computed only
+        for a model and mode with more models than the plan keeps."""
         if asked.best is None and asked.keep_superseded_days is None:
             return []
         found: dict[Artifact, list[Row]] = {}
@@ -172,7 +173,8 @@ class Retention:
     # -- rows: on the thread of the writer ----------------------------------------------------------------------
 
     def _let_go(self, some: Sequence[Removal]) -> list[Removal]:
-        """Record that these items are deleted, and return them, except those whose jobs have changed since."""
+        """Record that these items are deleted, and return those recorded; leave out items that must stay after all.
+        Logs, curves and events are deleted at once, files of bundles and data sets later."""
         return [each for each in some if self._one(each)]
 
     def _one(self, each: Removal) -> bool:

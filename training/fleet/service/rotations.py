@@ -56,8 +56,8 @@ class Rotations:
         self._as_of, self._seen_at, self._took_s = -1, 0.0, 0.0
 
     def all(self) -> list[RotationView]:
-        """Return the rotations with their figures. They are computed again after a new event, but less often if the
-        computation takes long."""
+        """Return the rotations with their figures, computed again after a new event, but less often if the computation
+        takes long."""
         head, now = self._db.number("newest_event"), self._clock.monotonic()
         if self._as_of != head and (self._as_of < 0 or now - self._seen_at >= SHARE * self._took_s):
             self._known = self._read()

@@ -1,7 +1,7 @@
 """The receiver's decisions as one object, with a method for each protocol call; the module for that call implements it.
 
-No HTTP and no SQL. Every call runs inside one transaction of the writer. It either returns a reply or raises
-:class:`training.fleet.wire.constants.Refusal`, and then all that it wrote is undone.
+No HTTP and no SQL. Every protocol call runs inside one transaction of the writer. A call either returns a reply or
+raises :class:`training.fleet.wire.constants.Refusal`, which undoes all that the call wrote to the database.
 """
 
 import secrets
@@ -39,7 +39,7 @@ class Service(FleetState):
         *,
         new_round: Callable[[], str] = lambda: secrets.token_hex(8),
     ) -> None:
-        """``new_round`` draws the random token that each reply carries, by which copies of a machine are found
+        """``new_round`` draws the random token of a round, by which copies of a machine are found
         (:mod:`training.fleet.scheduling.copies`)."""
         super().__init__(queue, store, plan)
         self._planned = plan is not None  # until then there is nothing to compare a plan with

@@ -21,7 +21,7 @@ class HostSessions(Calls):
     """The sessions of every host, as the host's requests show them."""
 
     def __init__(self, fleet: FleetState, new_round: Callable[[], str]) -> None:
-        """``new_round`` draws the random token that each reply carries."""
+        """``new_round`` draws the random token of a round, which replies to claims and heartbeats carry."""
         super().__init__(fleet)
         self._new_round = new_round
         self._lines: dict[str, tuple[str, copies.SessionLine]] = {}  # host → installation, its sessions

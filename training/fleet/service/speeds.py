@@ -1,7 +1,7 @@
 """Views of the learned durations: the speeds of hosts, and what looks wrong compared with these.
 
 An attempt that outlasts all that was learned may never end; a host far slower than its calibration reports more than it
-can do. Neither is stopped: the estimates follow, and the views show a sentence about it.
+can do. The views only show a sentence about such an attempt or host; nothing here stops it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -51,7 +51,8 @@ class SpeedViews:
         )
 
     def doubts(self, hosts: Iterable[KnownHost]) -> dict[str, str]:
-        """Map each host whose own calibration is missing or not trusted to the reason."""
+        """Map to the reason each host that could not measure its speed and has trained nothing yet, and each host that
+        trains far slower than its calibration."""
         speeds = self._learned.speeds()
         slower = speeds.slower_than_measured()
         told = {}
@@ -66,7 +67,7 @@ class SpeedViews:
         return told
 
     def overdue(self, job: Job) -> str | None:
-        """Return a sentence if a live job has trained far longer than expected; else None."""
+        """Return a sentence if a live job has been on its host far longer than expected; else None."""
         known = self.service.host_registry.known.get(job.worker_hostname or "")
         since_s = self.service.queue.clock.now() - (job.claimed_at or self.service.queue.clock.now())
         if known is None or since_s < LONG_LEAST_S:

@@ -1,7 +1,7 @@
 """Workers' calls about a job's saved state (files from which an interrupted training resumes), and who may store or
 fetch one.
 
-The sequences of steps do no I/O and know no HTTP: the HTTP layer and the simulation take the steps.
+The sequences of steps know no HTTP: the HTTP layer and the simulation take the steps.
 """
 
 import logging
@@ -47,7 +47,7 @@ class Calling(NamedTuple):
 class SavedStates:
     """The calls about saved states, as sequences of steps (:mod:`training.fleet.service.delivery`).
 
-    Only the holder of the job's live claim may store or fetch one.
+    Only the holder of the job's live claim may store or fetch a saved state.
     """
 
     _service: Service
@@ -164,7 +164,7 @@ def _countable(said: Stretch) -> Stretch:
 
 
 def view(kept: KeptState) -> StateView:
-    """Return the message about a saved state for the reply to a claim."""
+    """Return the message about a saved state for a reply."""
     return StateView.of(kept, stretches=list(kept.stretches))
 
 

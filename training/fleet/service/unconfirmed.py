@@ -1,8 +1,8 @@
-"""Finished work under claims that the database did not grant. It is stored, and an operator accepts or refuses it.
+"""Finished work under claims that the database did not grant is stored until an operator accepts or refuses it.
 
-After a restore, workers bring work that the older database does not know; but a host may also invent a claim. So such
-work changes no job by itself. A host's unconfirmed work takes at most the host's share of the free space. The worker
-keeps its copy and repeats its report until the work is accepted or refused. No HTTP and no SQL.
+After a restore, workers bring work that the older database does not know; but a host may also invent a claim. So
+unconfirmed work changes no job by itself. A host's unconfirmed work takes at most the host's share of the free space.
+The worker keeps its copy and repeats its report until the work is accepted or refused. No HTTP and no SQL.
 """
 
 import hashlib
@@ -45,8 +45,8 @@ def job_of(fleet: FleetState, job_id: str, claim_id: str | None, host_id: str | 
 
 
 def check_wanted(fleet: FleetState, host: str, claim_id: str, sha256: str | None, size: int) -> None:
-    """Raise Refusal for a second bundle of a claim, and if a host's unconfirmed work with ``size`` more bytes would
-    exceed the host's share."""
+    """Raise Refusal for a second bundle of a claim, if ``CLAIMS_MAX`` other results of the host wait, or if the host's
+    unconfirmed work with ``size`` more bytes would exceed the host's share."""
     row = fleet.queue.db.one("unconfirmed", claim_id=claim_id)
     held = fleet.queue.db.all("unconfirmed_share", host=host, claim_id=claim_id)[0]
     if row is not None and sha256 not in (None, row["artifact_id"]):
@@ -86,21 +86,23 @@ def mark_of(rows: Sequence[Row]) -> str:
 
 
 def refuse(fleet: FleetState, row: Row) -> None:
-    """Refuse unconfirmed work: the worker is answered so and sets its copy aside; the bundle here is deleted."""
+    """Refuse unconfirmed work: the worker is answered so and sets its copy aside. The bundle here is deleted, unless a
+    row still names it."""
     fleet.queue.db.run("refuse_unconfirmed", claim_id=row["claim_id"], now=fleet.clock.now())
     _remove(fleet, row)
 
 
 def forget_useless(fleet: FleetState, before: float) -> None:
-    """Delete unconfirmed work whose job has ended, and what was refused or left unfinished ``before`` (epoch s)."""
+    """Delete unconfirmed work whose job is completed or cancelled, and work that was refused or left unfinished before
+    the time ``before`` (epoch seconds)."""
     for row in fleet.queue.db.all("useless_unconfirmed", before=before):
         fleet.queue.db.run("forget_unconfirmed", claim_id=row["claim_id"])
         _remove(fleet, row)
 
 
 def _remove(fleet: FleetState, row: Row) -> None:
-    """Delete a bundle that no row names any more. Rows of new deliveries are written on this thread, too, so that none
-    comes between."""
+    """Delete the bundle of unconfirmed work, unless a row still names it. Rows of new deliveries are written on this
+    thread, too, so that none comes between."""
     artifact = Artifact(row["artifact_id"], row["model"], row["mode"], 0)
     if fleet.queue.db.one("is_bundle_named", **asdict(artifact)) is None:
         fleet.store.remove(artifact)

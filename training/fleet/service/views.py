@@ -1,7 +1,7 @@
 """Views for people and their tools, each from the module for its subject.
 
-Views are read-only. They run on their own connection, parallel to the writer's; hosts and the plan come from the
-service. The rules are elsewhere: obstacles come from :mod:`training.fleet.scheduling.policy`.
+Views are read-only. Views run on a connection of their own, parallel to the writer's; hosts and the plan come from the
+service. The rules that views show are in :mod:`training.fleet.scheduling`.
 """
 
 from functools import partial

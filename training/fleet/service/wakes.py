@@ -26,8 +26,8 @@ class Wakes:
         return any(said.get("mac") for said in self.service.plan.hosts.values())
 
     def due(self) -> dict[str, str]:
-        """Map each host to wake now to its hardware address; record this in the history of the jobs that are the
-        reason."""
+        """Map each host to wake now to its hardware address; record the waking in the history of one job of each kind
+        that is a reason."""
         macs = self._asleep()
         if not macs:
             return {}
@@ -47,7 +47,7 @@ class Wakes:
         return {host: macs[host] for host in chosen}
 
     def _asleep(self) -> dict[str, str]:
-        """Map each host that was silent for a lease, and can be woken, to its hardware address."""
+        """Map each host that was silent for a lease, may get jobs, and can be woken, to its hardware address."""
         service, found = self.service, dict[str, str]()
         if not self.any_can_be:
             return found

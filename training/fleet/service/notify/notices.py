@@ -157,8 +157,9 @@ class Notices:
         self._db, self._clock, self._outbox, self._has_room = db, clock, outbox, has_room
 
     def look(self) -> None:
-        """Write a notice for everything new since the last call. At most ``PAGE`` rows of a kind are read; the next
-        call continues behind them."""
+        """Write notices of new failures, a finished plan, quarantines, a full disk, expiring certificates and
+        unconfirmed work. At most ``PAGE`` ends of jobs and ``PAGE`` quarantines are read; the next call continues
+        behind them."""
         row = self._db.one("notice_cursor")
         seen = (0, 0) if row is None else (row["events"], row["quarantines"])
         events, ended = self._ends(seen[0])
@@ -172,7 +173,8 @@ class Notices:
         self._unconfirmed()
 
     def forget_old(self) -> int:
-        """Delete the notices that every channel sent long ago; return their number."""
+        """Delete notices older than ``KEPT_S`` that every channel has sent, except lasting ones that are not over;
+        return their number."""
         return self._db.run("forget_notices", before=self._clock.now() - KEPT_S)
 
     def _ends(self, after: int) -> tuple[int, int | None]:
@@ -231,7 +233,8 @@ class Notices:
         self._lasting(NoticeKind.CERTIFICATE, found)
 
     def _unconfirmed(self) -> None:
-        """Make a notice of each host whose work waits for a decision, and one more when more of it comes."""
+        """Make a notice of each host whose work waits for a decision, and another when the number of its results
+        changes."""
         found = {}
         for row in self._db.all("unconfirmed_hosts"):
             host, n, before = row["host"], row["n"], row["n_before"]

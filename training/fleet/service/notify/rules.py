@@ -1,8 +1,9 @@
 """The rules of notifications: what one message contains, when it is sent, and when it is tried again. Pure.
 
-A channel sends the notices in their order, each once. A first notice goes out at once; those that follow within
-``FOLD_S`` are combined into one message. The notices of a message are fixed before it is first sent; later notices wait
-for the next message. So a repetition after a crash or a lost answer has the same key and the same content.
+A channel sends the notices in their order. A notice goes out at once if the channel's last message is ``FOLD_S`` old;
+notices that come sooner are combined into one message. The notices of a message are fixed before it is first sent;
+later notices wait for the next message. So a message that is sent again after a crash or a lost answer has the same key
+and the same content.
 """
 
 from collections import Counter
@@ -70,7 +71,8 @@ class Message(NamedTuple):
 
 
 def folded(notices: Sequence[Notice], kind: ChannelKind) -> Sequence[Notice]:
-    """Choose how many of the waiting notices, in order, one message of this kind of channel can hold; at least one."""
+    """Return the first of the waiting notices, as many as one message of this kind of channel can hold, and at least
+    one."""
     chars, taken = 0, 0
     for each in notices[:NOTICES_MAX]:
         chars += len(each.sentence) + 2
