@@ -2,8 +2,8 @@
 migrations, errors.
 
 The database uses WAL, by default with ``synchronous=FULL``, because NORMAL keeps the file sound after a power cut but
-may lose acknowledged commits. Every writing transaction is explicit and IMMEDIATE, because a transaction that reads
-first and writes later may fail immediately.
+may lose acknowledged commits. Every writing transaction is explicit and IMMEDIATE, because a transaction that begins by
+reading may fail at its first write, without waiting for the lock.
 """
 
 import contextlib
@@ -57,10 +57,10 @@ class SqliteDatabase:
     """The database adapter for SQLite: one connection, used by one thread at a time."""
 
     def __init__(self, path: str | Path, *, synchronous: str = "FULL", read_only: bool = False) -> None:
-        """Open or create the file; ``read_only`` changes nothing and works beside a running receiver.
+        """Open or create the file. With ``read_only``, nothing is created or changed, and a receiver may be running.
 
-        Raise DatabaseError, whose text is one sentence, if the file is no database, has other tables or cannot be read.
-        Also raise it if the SQLite library is too old.
+        Raise DatabaseError, whose text is one sentence, if the file cannot be used as this program's database, or the
+        SQLite library is too old.
         """
         if sqlite3.sqlite_version_info < _MIN_SQLITE:
             raise DatabaseError(
@@ -159,7 +159,8 @@ class SqliteDatabase:
         self._pragma("foreign_keys = ON")
 
     def _require_shape(self) -> None:
-        """Raise DatabaseError unless the file has this program's schema version, tables, columns and indexes."""
+        """Raise OtherShape, a DatabaseError, unless the file has this program's schema version, columns, indexes and
+        views."""
         version = self._pragma("user_version")[0]
         if version != SCHEMA_VERSION:
             raise self._other_shape(f"its version is {version}, this program's is {SCHEMA_VERSION}")
@@ -176,8 +177,8 @@ class SqliteDatabase:
         """Raise DatabaseLost if another program removed or replaced the database file or its log, or wrote another
         database into the file.
 
-        SQLite would write on where no later start looks. The log must not be left beside a file to which it does not
-        belong, because the next start would write it into that file.
+        Without this check, SQLite would continue to write into a file that no later start opens. The log must not be
+        left beside a file to which it does not belong, because the next start would write it into that file.
         """
         if self._place is None:
             return
@@ -241,7 +242,7 @@ class SqliteDatabase:
 
     def damage(self) -> list[str]:
         """Return what SQLite finds wrong with the file: up to 20 damaged pages or indexes, and up to 20 rows that refer
-        to missing rows. An empty list means that the file is sound."""
+        to missing rows. An empty list means that SQLite finds nothing wrong."""
         try:
             pages = [row[0] for row in self.connection.execute("PRAGMA integrity_check(20)")]
             orphans = self.connection.execute("PRAGMA foreign_key_check").fetchmany(20)

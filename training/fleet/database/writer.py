@@ -2,7 +2,7 @@
 
 The queue knows *transactions and named statements*, never an SQL dialect; ``database.sqlite`` is the adapter. The
 writer owns the connection: calls that arrive together share a transaction, each in its own savepoint. Each call is
-answered after the commit, so that "acknowledged" means "durable" at a fraction of one fsync per call.
+answered after the commit, so that "acknowledged" means "durable"; calls in one transaction share its fsync.
 """
 
 import queue

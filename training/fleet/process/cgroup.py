@@ -1,7 +1,7 @@
 """The limits of this process's control groups. In a container these limits count, not the machine's totals.
 
-The functions read files below an injected ``root``. An unreadable file counts as "no limit", which is right outside
-Linux and where ``/proc`` is hidden.
+The functions read files below an injected ``root``. A limit that cannot be read counts as "no limit", which is right
+outside Linux and where ``/proc`` is hidden.
 """
 
 from collections.abc import Iterator

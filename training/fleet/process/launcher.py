@@ -2,7 +2,8 @@
 
 A trainer does not die with the worker that started it. So the worker starts this program once, holds the other end of
 its standard input, and lets it start the trainers. When that pipe closes, for any reason, or when the trainer ends, the
-trainer's whole tree is killed. So no trainer is left after a worker was killed with ``kill -9``. The tree is
+trainer's whole tree is killed. So a worker that was killed with ``kill -9`` leaves no trainer running, except as said
+below. The tree is
 
 - on Linux everything below this process, daemons included: this process adopts what their parents leave behind
   (``PR_SET_CHILD_SUBREAPER``), so that the tree is empty when this process has no child any more. Where a control group
@@ -10,9 +11,9 @@ trainer's whole tree is killed. So no trainer is left after a worker was killed 
 - on other POSIX systems the trainer's process group alone: a process that leaves the group is not killed;
 - on Windows the members of the job object, which the worker holds (windows.py).
 
-Three more kinds of process survive: one in the kernel's uninterruptible sleep, one of another user, and one that a
-service manager was asked to start. If this program itself is killed, the worker kills the trainer's process group and
-control group, and the processes that have the job's state folder in their environment.
+On any system three kinds of process may survive: one in the kernel's uninterruptible sleep, one of another user, and
+one that a service manager was asked to start. If this program itself is killed, the worker kills the trainer's process
+group and control group, and the processes that have the job's state folder in their environment.
 
 This program is started as ``python -I -S launcher.py``: without site-packages, and without this folder on the module
 path. Commands arrive on standard input, reports leave on standard output, one JSON value a line::
@@ -291,7 +292,8 @@ class PosixLauncher:
         return child, failed
 
     def become(self, spec: dict[str, Any], fail: int) -> None:
-        """Turn the forked child into the trainer: a clean start, then exec. ``fail`` is its pipe. Never returns."""
+        """Turn the forked child into the trainer: a clean start, then exec. An error is written to the pipe ``fail``.
+        Never returns."""
         try:
             start_clean(spec)
             os.execvpe(spec["argv"][0], spec["argv"], spec["env"])  # noqa: S606 - no shell is the point
@@ -375,8 +377,8 @@ class PosixLauncher:
 
 
 def start_clean(spec: dict[str, Any]) -> None:
-    """Give this process its own session, no input, output to the file, its folder and file limits, and default
-    signals."""
+    """Give this process its own session, no input, the output files, folder and file-size limit of ``spec``, no core
+    dumps, and default signals."""
     os.setsid()
     be_readable(True)  # an unreadable process may not even write to its own files in /proc
     go_first()

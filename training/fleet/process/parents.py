@@ -41,8 +41,8 @@ READ_LATE = frozenset({"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "TMPDIR", "T
 class Preload(NamedTuple):
     """The modules that a trainer may find imported already: ``modules`` in the parent, ``then`` after the fork.
 
-    If importing ``then`` fails after the fork, the trainer is started normally. This counts as a failure of the warm
-    parent, not of the job's attempt.
+    If importing ``then`` fails after the fork, the trainer is started normally. A failed import counts as a failure of
+    the warm parent, not of the job's attempt.
     """
 
     modules: Sequence[str]
@@ -155,8 +155,8 @@ class _Parent:
 class WarmParents:
     """The warm parents of one worker. Several threads may use it.
 
-    ``owner`` is the worker's state folder, or None. Each parent has this folder in its environment, in the variable
-    named ``state_variable``, by which a later worker finds the process.
+    ``owner`` is the worker's state folder, or None. Each parent has the folder ``owner`` in its environment, in the
+    variable named ``state_variable``, by which a later worker finds the process.
     """
 
     owner: Path | None
@@ -203,8 +203,8 @@ class WarmParents:
             self._fault(why)
 
     def close(self) -> None:
-        """End all warm parents. They are killed before the lock is taken, because a start that waits for an importing
-        parent holds the lock."""
+        """End all warm parents. The parents are killed before the lock is taken, because a start that waits for an
+        importing parent holds the lock."""
         self._off = True
         for parent in list(self._parents.values()):
             parent.kill()

@@ -54,8 +54,8 @@ class CommandSpec:
 
     ``end``: the file in which the launcher records how the trainer ended, for a later worker. An end that the worker
     ordered is recorded only with exit status 0. ``errors``: a file for the command's standard error, which otherwise
-    goes to the output file. ``file_bytes``: the most bytes that any file which the command writes may have; Windows
-    does not enforce it. ``preload``: if given, the Python program may be forked from a process that has imported these
+    goes to the output file. ``file_bytes``: the most bytes that any file which the command writes may have (not
+    enforced on Windows). ``preload``: if given, the Python program may be forked from a process that has imported these
     modules.
     """
 
@@ -117,7 +117,7 @@ class LocalProcess:
         self._order("terminate")
 
     def kill(self) -> None:
-        """Kill the trainer's whole process tree."""
+        """Have the trainer's whole process tree killed, without waiting for its end."""
         self._order("kill")
         if not system.LAUNCHER_IS_REUSABLE:
             self._launcher.destroy()
@@ -230,7 +230,8 @@ def _fresh_launcher() -> subprocess.Popen[bytes]:
 
 
 class Launcher:
-    """A launcher process and the thread that reads its reports. Raises OSError when it cannot be started."""
+    """A launcher process and the thread that reads its reports. The constructor raises OSError when the process cannot
+    be started."""
 
     def __init__(self, forked: Forked | None = None) -> None:
         """Start a launcher process, or use ``forked``, one from a warm parent, which runs only one trainer."""

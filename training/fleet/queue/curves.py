@@ -2,7 +2,7 @@
 used.
 
 The number of rows is limited. If an attempt has too many epochs, they are thinned evenly, keeping the lowest and
-highest figures of each group of epochs. Samples are taken ever less often.
+highest figures of each group of epochs. The longer an attempt runs, the further apart are its samples.
 """
 
 from collections.abc import Iterable

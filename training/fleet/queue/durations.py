@@ -37,10 +37,11 @@ class OfKind:
 
 
 class Learned:
-    """The durations and memory learned so far. :meth:`speeds`, :meth:`kinds` and :meth:`version` first read the
-    attempts that completed since.
+    """The durations and memory learned so far. :meth:`speeds`, :meth:`kinds` and :meth:`version` first learn from the
+    attempts that completed since the last update.
 
-    All is computed from the attempts at the first use in each process. Only one thread may use an object of this class.
+    At the first use in each process, all is computed from the newest completed attempts, at most ``most``. Only one
+    thread may use an object of this class.
     """
 
     def __init__(

@@ -102,8 +102,8 @@ class JobQueue(QueueState):
         return outcome.job if isinstance(outcome, GrantedJob) else None
 
     def heartbeat(self, job_id: str, hostname: str) -> bool:
-        """Renew the lease if ``hostname`` holds the job's live attempt, and return whether it does. This is the simple
-        form, without a claim."""
+        """Renew the lease if ``hostname`` holds the job's live attempt, and return whether it does. This simple form is
+        for callers without a claim id."""
         with self.db.transaction():
             job = self._held_by(job_id, hostname)
             if job is None:
@@ -114,7 +114,7 @@ class JobQueue(QueueState):
 
     def complete(self, job_id: str, hostname: str, *, artifact_id: str) -> bool:
         """Complete the job if ``hostname`` holds its live attempt; return True if it does, or if it completed the job
-        with this artifact before. This is the simple form."""
+        with this artifact before. This simple form is for callers without a claim id."""
         with self.db.transaction():
             job = self.get(job_id)
             if job is not None and job.status is JobStatus.COMPLETED:
@@ -130,7 +130,7 @@ class JobQueue(QueueState):
 
     def fail(self, job_id: str, hostname: str, *, error: str = "", exit_code: int | None = None) -> bool:
         """End the live attempt that ``hostname`` holds as a failure of its trainer; return False if it holds none. This
-        is the simple form."""
+        simple form is for callers without a claim id."""
         with self.db.transaction():
             job = self._held_by(job_id, hostname)
             if job is None:
@@ -144,7 +144,8 @@ class JobQueue(QueueState):
         attempts.
 
         The jobs become pending and claimable at once, or failed when max_host_losses or max_grants of the policy is
-        used up. With ``max_attempts``, losses have no limit, and a job fails once it has been granted more often than
+        used up. If only one host used it up, and another may try the job, the job stays pending for now. With
+        ``max_attempts``, losses have no limit, and a job fails once it has been granted more often than
         ``max_attempts``. The caller must have checked that the silence was not the receiver's own.
         """
         lease = self.policy.stale_after_s if stale_after_s is None else stale_after_s

@@ -138,8 +138,8 @@ def places_of(hosts: Sequence[Host], busy: Mapping[str, Sequence[Slot]], kinds: 
 
 def places(host: str, busy: Sequence[Slot], most: int = 1, on_gpu: int = 0) -> list[Slot]:
     """Return the slots of a host that trains ``most`` jobs at once, ``on_gpu`` of them on its GPUs. ``busy`` has the
-    slots that train now. The first slot of each sort becomes free last: a job that needs half of the host begins when
-    that much is free."""
+    slots that train now. The first slot on the GPUs, and the first on the processor, becomes free last: a job that
+    needs half of the host begins when that much is free."""
     ends = sorted(busy, key=lambda slot: (slot.ready_s, slot.late_s))[:BUSY_MOST]
     if most == 1:
         return ends or [Slot(host)]

@@ -33,7 +33,7 @@ class JobMoves(QueuePart):
 
     def named(self, ref: str) -> list[tuple[str, str]]:
         """Return the ids and names of at most 20 jobs that ``ref`` may mean: an id, a name, or the beginning of an id.
-        A name means other jobs only if the plan has no job of that name."""
+        A name means a job that left the plan only if no job of the plan has that name."""
         rows = self._db.all("job_names", ref=ref, ref_end=ref + _LAST) if ref else []
         return [(row["job_id"], row["name"]) for row in rows]
 
@@ -187,10 +187,10 @@ class JobMoves(QueuePart):
         )
 
     def cancel(self, job_id: str, *, by: str = "operator", as_removed: bool = False) -> bool:
-        """Cancel a job permanently if it is pending, claimed or running, or failed and no longer in the plan. Return
-        False if it is none of these.
+        """Cancel a job until it is requeued, if it is pending, claimed or running, or failed and no longer in the plan.
+        Return False for any other job.
 
-        With ``as_removed`` it is cancelled only until a plan names it again, which makes it pending.
+        With ``as_removed`` the job also becomes pending again when a plan names it again.
         """
         ended_by = f"{by}: {CANCELLED_AS_REMOVED if as_removed else CANCELLED}"
         with self._db.transaction():

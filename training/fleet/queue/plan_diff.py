@@ -193,7 +193,7 @@ class PlanDraft:
 
 
 def in_parts(jobs: Sequence[T], most: int = PART) -> Iterator[Sequence[T]]:
-    """Split jobs into parts of ``most``; each part is read or written in one transaction."""
+    """Split jobs into parts of at most ``most`` jobs."""
     return (jobs[n : n + most] for n in range(0, len(jobs), most))
 
 

@@ -142,7 +142,7 @@ class PlanWrite:
         return self._class_ids[like]
 
     def _remove(self, gone: Sequence[str]) -> None:
-        """Mark jobs that the plan does not name. Those of a plan that never came into force are cancelled."""
+        """Mark jobs that the plan does not name. Jobs of a plan that never came into force are cancelled."""
         queue = self._queue
         queue.db.many("mark_removed", [{"job_id": job_id} for job_id in gone])
         for row in queue.db.all("half_written", ids=json.dumps(list(gone))):

@@ -121,8 +121,8 @@ class Scheduler:
     def _predicted(self, of: PendingKind, hosts: Sequence[Host], asked: Situation) -> dict[str, Prediction] | None:
         """Map each host that may take a job of this kind to the job's predicted duration there.
 
-        A job that failed on a host goes to another host. Return None if it should rather be tried again on the same
-        host, because every other host takes many times as long.
+        The host that these jobs avoid is left out if another host fits, or must try one of them first. Return None if
+        the jobs should rather return to the avoided host, because every other host takes many times as long.
         """
         if of.job_class.needs.prefer_cuda:  # others may go first
             hosts = [host for host in hosts if of.since + _held_s(of, host, asked) <= self._clock.now()]
@@ -166,7 +166,7 @@ class Scheduler:
         """Record that a host could train a pending job but has none in the schedule in force, so that a new schedule
         becomes due. Return True if the host must wait for the new schedule.
 
-        The host waits for one schedule only, and not for long. Without a separate thread no host waits.
+        The host waits for one schedule only, at most ``_LATE_S`` seconds. Without a separate thread no host waits.
         """
         if not self._is_beside:
             return False

@@ -52,8 +52,8 @@ logger = logging.getLogger(__name__)
 
 
 def create_app(context: ReceiverContext) -> Starlette:
-    """Make the Starlette application that answers requests. It starts no timers: :class:`Server` runs the periodic
-    work. The caller closes the context."""
+    """Make the Starlette application that answers requests. The application starts no timers: :class:`Server` runs the
+    periodic work. The caller closes the context."""
     app = Starlette(routes=routes(), exception_handlers={HTTPException: on_http_error})
     app.router.redirect_slashes = False
     app.state.context = context
@@ -119,8 +119,8 @@ def serve(args: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _explained(what: str, option: str) -> Iterator[None]:
-    """Turn errors of the body into StartError; the sentence names ``what`` cannot be used, and the command-line option
-    that names another place."""
+    """Turn errors of the body into StartError, which says that ``what`` cannot be used. Unless another process uses it,
+    the text also names the command-line option for another place."""
     try:
         yield
     except LockedError as error:
@@ -159,7 +159,8 @@ def _is_new(db: Path) -> bool:
 
 
 def _check_mark(db: Path, store: ArtifactStore) -> None:
-    """Raise StartError for a database and a store that do not belong together, before anything is written to either."""
+    """Raise StartError for a database and a store that do not belong together, before the database is opened and the
+    store marked."""
     with _explained(f"the database {db}", "--db"):
         check_plain(db)
     new = _is_new(db)

@@ -8,11 +8,11 @@
     <folder>/snapshots/<moment>/contents.json    the files and data sets that belong to it, with their digests
 
 The database comes first: a bundle is published before its row is committed, so everything that this copy names can
-still be copied afterwards. If retention deletes a bundle just then, the note in its place is copied. A snapshot gets
-its name only when all of it is durable, so that an incomplete one is never used. A restore works in the opposite order:
-files first, then the database, so that at every moment the bundle that a row names is there. A restore deletes no work:
-an old database is renamed, and an undamaged bundle that the backup lacks is kept. Finished work that the copy of the
-database lacks is restored from its provenance.
+still be copied afterwards. If retention deletes a bundle while a backup is made, the note in its place is copied. A
+snapshot gets its name only when all of it is durable, so that an incomplete one is never used. A restore works in the
+opposite order: files first, then the database, so that at every moment the bundle that a row names is there. A restore
+deletes no work: an old database is renamed, and an undamaged bundle that the backup lacks is kept. Finished work that
+the copy of the database lacks is restored from its provenance.
 """
 
 import contextlib
@@ -67,8 +67,8 @@ class Contents(msgspec.Struct, kw_only=True):
 
 
 def snapshots(folder: Path) -> list[str]:
-    """Return the names of the complete snapshots in a folder of backups, oldest first. RecoveryError if another
-    version's format is there."""
+    """Return the names of the complete snapshots in a folder of backups, oldest first. Raises RecoveryError if the
+    folder holds backups in another format."""
     mark, found = folder / MARK, folder / SNAPSHOTS
     if mark.exists() and mark.read_bytes() != FORMAT:
         raise RecoveryError(f"{folder} holds backups of another form; use the program that made them")
@@ -77,7 +77,7 @@ def snapshots(folder: Path) -> list[str]:
 
 
 def read_contents(folder: Path, name: str) -> Contents:
-    """Return the contents of the snapshot ``name``; RecoveryError when they cannot be read."""
+    """Return the contents of the snapshot ``name``. Raises RecoveryError when they cannot be read."""
     path = folder / SNAPSHOTS / name / CONTENTS
     try:
         return msgspec.json.decode(path.read_bytes(), type=Contents)
@@ -310,8 +310,8 @@ class Restore:
     def __post_init__(self) -> None:
         """Choose whose rights are used to read the backup while acting as the receiver's user.
 
-        Backups mostly belong to root. A folder that belongs to that user is read with the user's own rights, because it
-        may contain links that the user made.
+        Backups mostly belong to root. A backup folder that belongs to the receiver's user is read with that user's own
+        rights, because it may contain links that the user made.
         """
         owner = owner_of(self.state.db)
         its_own = owner is not None and self.folder.is_dir() and self.folder.stat().st_uid == owner.uid

@@ -1,9 +1,9 @@
-"""The doctor's checks of the store: every bundle that a row names exists undamaged, and no stray file is kept without
-limit.
+"""The doctor's checks of the store, which report missing or damaged bundles that a row names, stray files, and
+differences between index and rows.
 
 The checks change no file, so the receiver may be running meanwhile. The rows were read before the files: bundles are
 published before their rows are committed, and only retention removes them, with a row and a note in the bundle's
-folder. So every other bundle that a row names must be there.
+folder. So every bundle that a row names, and that retention did not remove, must be there.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -45,8 +45,8 @@ def steps(progress: Progress, what: str, things: Collection[T]) -> Iterator[T]:
 
 
 def opened(fs: Fs, path: Path, user: User | None = None) -> Iterable[bytes]:
-    """Open a file with the rights of ``user``, or without a user with our own, and return its blocks. Raises OSError
-    before the first block."""
+    """Open a file with the rights of ``user``, or without a user with our own, and return its blocks. The call itself,
+    not the reading of the blocks, raises OSError if the file cannot be opened."""
     blocks = fs.read(path)
     with acting_as(user):
         first = next(blocks, b"")

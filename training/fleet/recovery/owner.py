@@ -25,8 +25,8 @@ ROOT = User(0, 0)
 
 
 def owner_of(db: Path) -> User | None:
-    """Return the receiver's user, the owner of the database's folder; None if we are not root, if root is the owner, or
-    without such a folder."""
+    """Return the receiver's user, the owner of the database's folder; None on Windows, if we are not root, if root is
+    the owner, or without such a folder."""
     if os.name != "posix" or os.geteuid() != 0 or not db.parent.is_dir():
         return None
     folder = db.parent.stat()

@@ -45,8 +45,8 @@ class Rebuilt:
 
 
 def planned(manifest: Path, state: Deployment) -> list[JsonObject]:
-    """Return the job dicts of the manifest, except those with an unknown data set; RecoveryError if the manifest has a
-    mistake."""
+    """Return the job dicts of the manifest, except those with an unknown name of a data set. Raises RecoveryError if
+    the manifest has a mistake."""
     try:
         known = DatasetStore(state.datasets).catalogue()
         return load_plan(manifest, default_describer(), KnownReferences(known.ids, known.names, starting=True))[0]

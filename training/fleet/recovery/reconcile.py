@@ -38,7 +38,7 @@ REBUILT = "rebuilt"  # in the detail of events reconstructed from a provenance f
 
 
 class _Said(msgspec.Struct, frozen=True):
-    """The fields read from a provenance file. Those with a default may be missing; a file without another is
+    """The fields read from a provenance file. Fields with a default may be missing; a file that lacks another field is
     refused."""
 
     artifact_id: str
@@ -139,8 +139,8 @@ def _sidecars(root: Path, fs: Fs, artifact: Artifact) -> Iterator[FinishedAttemp
 
 
 def _report(root: Path, fs: Fs, delivery: FinishedAttempt) -> KeptReport | None:
-    """Return the report that a provenance file names; None if it is missing or damaged. The job then has no figures,
-    but counts as completed."""
+    """Return the report that a provenance file names; None if it is missing or damaged. Without a report, the job has
+    no figures, but counts as completed."""
     digest = delivery.said.report
     if digest is None:
         return None

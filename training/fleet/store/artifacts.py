@@ -13,8 +13,8 @@
 
 The order of steps must not change, because it makes a crash harmless: write and hash the part → sync it → compare
 length and digest → rename → sync every folder on the way → (the caller commits) → append to the index. A crash between
-any two leaves at worst a part or a bundle that no row names, never a row that names nothing. All methods do synchronous
-file work; call them from any thread except the event loop's.
+any two steps leaves at worst a part or a bundle that no row names, or a missing line of the index, never a row whose
+bundle is missing. All methods do synchronous file work; call them from any thread except the event loop's.
 """
 
 from __future__ import annotations
@@ -152,9 +152,9 @@ class ArtifactStore:
     ) -> PartFile:
         """Take over an upload at ``offset`` (0 restarts it) and return its part; the former writer can write no more.
 
-        The argument ``host`` is the sender, which announces ``coming`` bytes. Its unfinished uploads must stay within
-        its share of the free space, except for one large upload at a time. The stored prefix is hashed again. Raises
-        OffsetMismatch, TooManyParts, StoreFull, ShareFull, StoreUnavailable, BadName.
+        The argument ``host`` is the sender, which announces ``coming`` bytes. A host's unfinished uploads must stay
+        within the host's share of the free space; one upload at a time, of all hosts, may exceed the share. The stored
+        prefix is hashed again. Raises OffsetMismatch, TooManyParts, StoreFull, ShareFull, StoreUnavailable, BadName.
         """
         name = part_name(claim_id, sha256)
         return self.incoming.open(name, offset, host=host, coming=coming)
@@ -324,7 +324,7 @@ class ArtifactStore:
             raise NotStored(f"the report {path} cannot be read: {error.strerror}") from error
         if hashlib.sha256(body).hexdigest() != digest:
             raise DamagedArtifact(
-                f"the report {path} is not what was stored; `cis490-jobs get` has the one in the bundle"
+                f"the report {path} is not what was stored; `cis490-jobs get` fetches the bundle, which has it"
             )
         return body
 

@@ -78,7 +78,7 @@ class Shelved:
 class AnnouncedDataset:
     """The result of announcing a data set: the chunks that must be sent, each named once.
 
-    If there are many, only the first are named; ``missing_bytes`` counts all.
+    If there are many, only the first are named; ``missing_bytes`` is the size of all missing chunks.
     """
 
     dataset_id: str
@@ -216,7 +216,7 @@ class DatasetStore:
         """
         if name is not None and not NAME.fullmatch(name):
             raise BadName(
-                f"{name[:80]!r} cannot name a data set: use up to 64 small letters, digits, dots, dashes, underscores"
+                f"{name[:80]!r} cannot name a data set: use up to 64 of a-z 0-9 . - _, first a letter or digit"
             )
         with self._lock, disk_errors("publishing a data set"):
             if name is not None:
@@ -326,7 +326,8 @@ class DatasetStore:
         return True
 
     def _announced(self, dataset_id: str) -> Listing:
-        """Return the listing of a draft; without one, that of a published data set. Raises NoDataset."""
+        """Return the listing of a draft; without one, that of a published data set. Raises NoDataset and
+        ChunksMissing."""
         try:
             return self._listing("drafts", dataset_id)
         except NoDataset:

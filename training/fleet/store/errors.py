@@ -43,11 +43,11 @@ class StoreFull(StoreError):
 
 
 class ShareFull(StoreFull):
-    """A host's unfinished uploads have reached the host's share of the free space."""
+    """A host's unfinished uploads, or its saved states, would exceed the host's share of the free space."""
 
 
 class StoreUnavailable(StoreError):
-    """The disk failed. Nothing was acknowledged; trying again is safe."""
+    """The system failed or refused a file operation. Nothing was acknowledged; trying again is safe."""
 
 
 class NotStored(StoreError):

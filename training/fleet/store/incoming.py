@@ -222,8 +222,8 @@ class Incoming:
         """Let a part grow by ``more`` bytes, or raise ShareFull or StoreFull.
 
         One part at a time may exceed its host's share while it is being written. Otherwise a bundle larger than a share
-        could never arrive. For that part, unused parts are deleted if that frees enough. The senders of deleted parts
-        upload them again; otherwise many half uploads could block each other without end.
+        could never arrive. For the part that exceeds a share, unused parts are deleted if that frees enough. The
+        senders of deleted parts upload them again; otherwise many half uploads could block each other without end.
         """
         host, free = self._hosts.get(_claim_of(name)), self.room.free()
         if host is not None and not within_share(self._unfinished(host), more, free):
@@ -282,7 +282,8 @@ class Incoming:
                     del self._owners[name]
 
     def claims(self) -> set[str]:
-        """Return the claims that have a part here."""
+        """Return the claims that have a part here; beginnings of the names of other temporary files may be among
+        them."""
         with disk_errors("looking at the uploads"):
             return {_claim_of(name) for name in self.fs.names(self.folder)}
 

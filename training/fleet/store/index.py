@@ -1,6 +1,6 @@
 """``index.jsonl``: one line an artifact, appended after each commit and rebuilt from the database when they differ.
 
-No program reads the index back: it shows people and scripts the store's content without the database.
+The receiver decides nothing by the index: it shows people and scripts the store's content without the database.
 """
 
 import hashlib

@@ -96,7 +96,7 @@ class LogStore:
 
     def found(self, job_id: str, attempt: int, bytes_max: int) -> list[LogFile]:
         """Return an attempt's undamaged files with at most ``bytes_max`` of text each, read from the disk without the
-        database. They are sorted by first line; of equal first lines, the file with the most lines comes first."""
+        database. The files are sorted by first line; of equal first lines, the file with the most lines comes first."""
         if not NAMING_ID.fullmatch(job_id):
             return []
         files = []
@@ -113,14 +113,15 @@ class LogStore:
         return sorted(files, key=lambda each: (each.first, -each.count))
 
     def names(self) -> Iterator[tuple[str, str]]:
-        """Yield all files as (job, name)."""
+        """Yield all files in the folder of output as (job id, file name), also files that contain no output."""
         for job_id in self._fs.names(self.root / LOGS):
             for name in self._fs.names(self.root / LOGS / job_id):
                 yield job_id, name
 
 
 def parsed(name: str) -> tuple[int, int, str] | None:
-    """Return attempt, first line and the beginning of the digest from a file's name; None for another file."""
+    """Return attempt, first line and the beginning of the digest from a file's name; None for a name of another
+    form."""
     match = _NAME.fullmatch(name)
     return None if match is None else (int(match[1]), int(match[2]), match[3])
 

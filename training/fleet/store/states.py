@@ -6,7 +6,7 @@
     <root>/pieces, sets, drafts …  its files, as in :mod:`training.fleet.store.datasets`
 
 A state is transferred and stored like a data set: a listing, whose SHA-256 is its id, and chunks. The fleet does not
-read its content. If a state is lost, its job starts from the state that its next host has, or from the beginning.
+read a state's content. If a state is lost, its job starts from the state that its next host has, or from the beginning.
 """
 
 import contextlib

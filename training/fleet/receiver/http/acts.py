@@ -186,7 +186,8 @@ def _doing(what: str) -> JobAct:
 
 
 def _selection(fields: Fields) -> Selection:
-    """Read which jobs a form or an address selects. Raises Refusal if it selects none, so that this never means all."""
+    """Read which jobs a form or an address selects. Raises Refusal if it selects none, so that an empty selection never
+    means all jobs."""
     if job_ids := tuple(filter(None, fields.get("jobs", ()))):
         return Selection(job_ids=job_ids)
     if _first(fields, "all"):

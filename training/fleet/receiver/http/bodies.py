@@ -36,7 +36,7 @@ async def read_json(context: ReceiverContext, request: Request, kind: type[T], b
 async def read_form(context: ReceiverContext, request: Request) -> dict[str, list[str]]:
     """Read the body that a page's form sends, bounded like JSON; return the values of each field."""
     if request.headers.get("Content-Type", "").partition(";")[0].strip() != FORM:
-        raise Refusal(ProblemType.BAD_REQUEST, f"a form sends {FORM}")
+        raise Refusal(ProblemType.BAD_REQUEST, f"the Content-Type of a form is {FORM}")
     body = await _read(context, request, JSON_BODY_MAX)
     try:
         return parse_qs(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=FIELDS_MAX)

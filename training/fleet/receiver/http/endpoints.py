@@ -1,5 +1,5 @@
-"""The receiver's endpoints: each decodes a request, calls the service or the store, and encodes the answer. They
-contain no rules of their own."""
+"""The receiver's endpoints: each decodes a request, calls the service or the store, and encodes the answer. The
+endpoints contain no rules of their own."""
 
 import asyncio
 import logging
@@ -98,8 +98,9 @@ def endpoints() -> dict[str, Endpoint]:
 
 
 async def claim(context: ReceiverContext, request: Request) -> Answer:
-    """Grant a job to the claiming host. With ``wait_s``, keep the claim waiting until there is a job or the time is
-    over. A claim also waits for a job that may come within a second, as while the schedule is computed."""
+    """Grant a job to the claiming host. With ``wait_s``, keep the claim waiting until there is a job or the time, at
+    most ``WAIT_S_MAX``, is over. A claim also waits for a job that may come within a second, as while the schedule is
+    computed."""
     body = await read_json(context, request, ClaimRequest)
     news = context.room.news(body.host_id)
     answer = await _ask(context, request, body)

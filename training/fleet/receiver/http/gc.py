@@ -1,5 +1,5 @@
-"""The endpoints and the periodic work of retention. They list what the plan's [retention] would delete and why, and
-delete it at an operator's call and every hour."""
+"""The endpoints and the periodic work of retention. The endpoints list what the plan's [retention] would delete and
+why, and delete it at an operator's call; the periodic work deletes it every hour."""
 
 from collections import Counter
 from collections.abc import Sequence

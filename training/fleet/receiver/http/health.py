@@ -9,8 +9,8 @@ PLAN_NOTES_MAX = 20
 
 
 async def health_now(context: ReceiverContext) -> HealthReply:
-    """Return the receiver's health: free disk space, hosts that get no jobs, missing data sets and the plan's
-    warnings."""
+    """Return the receiver's health: whether the disk has room to grant jobs, hosts that get no jobs, missing data sets
+    and the plan's warnings."""
     views = context.views
     counts, quarantined, resting, refused = await context.look(
         lambda: (views.counts(), views.quarantined(), views.resting(), views.refused())

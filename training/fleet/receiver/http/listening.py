@@ -21,11 +21,9 @@ class StartError(Exception):
 
 
 def secure(args: argparse.Namespace, clock: Clock) -> Security | None:
-    """Open the receiver's TLS if ``--tls`` or ``--proxy-socket`` is given, or its folder holds an authority. Otherwise
-    return None; raises StartError if the address is then not loopback's, or if the certificates cannot be used.
-
-    Without TLS, the receiver listens only on loopback addresses.
-    """
+    """Open the receiver's TLS if ``--tls`` or ``--proxy-socket`` is given, or the folder of certificates holds an
+    authority; else return None. Raises StartError if the certificates cannot be used, or if without TLS the address is
+    not loopback's."""
     proxied = args.proxy_socket is not None
     folder = args.tls_dir or args.db.parent / "tls"
     if not (args.tls or proxied or _holds_authority(folder)):

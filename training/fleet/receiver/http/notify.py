@@ -64,7 +64,8 @@ class Notifier:
                 task.add_done_callback(partial(self._ended, channel.name))
 
     async def forget_old(self) -> None:
-        """Delete old notices that every channel has sent. Call this rarely, because it reads all notices."""
+        """Delete old notices that every channel has sent, except those of a state that still lasts. Call this rarely,
+        because it reads all notices."""
         await self._context.call(self._notices.forget_old)
 
     def _ended(self, name: str, _task: asyncio.Task[None]) -> None:

@@ -1,4 +1,4 @@
-"""Write the wire as an OpenAPI 3.1 document, from the messages' structs and the route table.
+"""Describe the HTTP API as an OpenAPI 3.1 document, made from the messages' structs and the route table.
 
 The receiver serves the document at ``GET /v1/openapi.json``; ``python -m training.fleet.receiver.http.openapi
 docs/openapi.json`` writes it into the docs. A test fails if an answer has a status or a kind of refusal that the table

@@ -87,10 +87,10 @@ class Credential(NamedTuple):
 class Ends:
     """Attempts that ended since this receiver's start, by reason, and how long completed ones took, by model.
 
-    They are counted from the event rows, which are never changed. An attempt's own row cannot be used: a lost attempt
-    that reports again becomes live, and a counter may not go down. Events before the start do not count, because old
-    ones may be removed. Prometheus accepts a counter that begins at 0; one that begins a little lower than it ended
-    would look like a burst.
+    The ends are counted from the event rows, which are never changed. An attempt's own row cannot be used: a lost
+    attempt that reports again becomes live, and a counter may not go down. Events before the start do not count,
+    because old ones may be removed. Prometheus accepts a counter that begins at 0; one that begins a little lower than
+    it ended would look like a burst.
     """
 
     def __init__(self, database: Database, seen: int) -> None:

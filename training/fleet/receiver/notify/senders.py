@@ -1,6 +1,6 @@
 """Send a message over a channel: webhook, ntfy, e-mail, command. No wait for the other side is longer than
-``TIMEOUT_S``. A failure raises :class:`SendError` with one sentence, which never holds a secret. So it repeats no words
-of a server that was shown one: the server may repeat the secret."""
+``TIMEOUT_S``. A failure raises :class:`SendError` with one sentence, which never holds a secret. So the sentence
+repeats no words of a server to which a secret was sent: the server may repeat the secret."""
 
 import contextlib
 import html

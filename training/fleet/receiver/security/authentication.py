@@ -292,7 +292,8 @@ class Authenticator:
         """Return the caller by a login's cookie, which counts for reading and for the forms of pages; None without a
         valid one.
 
-        A form's request must carry an origin, as every browser sends; the origin was checked before.
+        A form's request must carry ``Origin`` or ``Sec-Fetch-Site: same-origin``, as browsers send; the origin was
+        checked before.
         """
         if "Cookie" not in request.headers:
             return None

@@ -1,4 +1,4 @@
-"""The registry of credentials: certificates, one-time codes and operators' tokens, in the database and in memory.
+"""The registry of credentials: certificates, one-time codes and tokens, in the database and in memory.
 
 Changes run on the writer's thread, inside its transaction. Memory follows once they are durable: the caller passes the
 certificates and tokens that a change returned to :meth:`apply`. Reads are answered from memory, for every request, so

@@ -1,8 +1,8 @@
 """Browser sessions: a login exchanges a token for a cookie that is valid for some hours.
 
 The cookie is never the token: without TLS a browser sends the cookies of this machine to every port of it. Only
-logged-out sessions are kept in memory, until they would have ended. The key that signs sessions exists only in this
-process.
+logged-out sessions are kept in memory, at least until they would have ended. The key that signs sessions exists only in
+this process.
 """
 
 import hashlib
