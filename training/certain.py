@@ -6,7 +6,7 @@ T = TypeVar("T")
 
 
 def certain(value: T | None, why: str) -> T:
-    """Return ``value``. Raise AssertionError, which says ``why``, if it is None or False."""
+    """Return ``value``. Raise AssertionError with the text ``why`` if ``value`` is None or False."""
     if value is None or value is False:
         raise AssertionError(why)
     return value

@@ -1,7 +1,7 @@
-"""Small charts as inline SVG, written without a library, so that a report needs no library, script or network.
+"""Small charts as inline SVG, drawn without a chart library; a report that shows them needs no script and no network.
 
-The output is text only, and equal data give equal bytes. Colours are CSS classes (`s0`, `s1`, …; `grid`, `axis`), so
-that the page decides about light and dark. Coordinates are rounded to tenths of a unit of the view box.
+Equal arguments give equal text. Colours are CSS classes (`s0`, `s1`, …; `grid`, `axis`), so that the page decides about
+light and dark. Coordinates are rounded to tenths of a unit of the view box.
 """
 
 from collections.abc import Sequence
@@ -59,7 +59,8 @@ def line_chart(
     y: Range = (0.0, 1.0),
     guide: Sequence[Point] = (),
 ) -> Markup:
-    """Draw lines over axes with a legend below; ``guide`` is a thin dashed reference line (chance, perfection)."""
+    """Draw lines over axes, with a legend below if there are several lines; ``guide`` is a thin dashed reference line
+    (chance, perfection)."""
     frame = _Frame(x, y)
     parts = [_axes(frame, x_label, y_label)]
     if guide:
@@ -77,7 +78,7 @@ def line_chart(
 
 def whisker_chart(title: str, rows: Sequence[Whisker], *, guide: float) -> Markup:
     """Draw one row for each value, with its interval if it has one. All rows share a scale that ends at 1 and begins
-    just below the smallest value, bound or ``guide``, at 0 or above."""
+    0.05 to 0.15 below the smallest value, bound or ``guide``, but not below 0."""
     row_height, label_width = 26.0, 138.0
     bounds = [v for row in rows for v in (row.value, row.low, row.high) if v is not None]
     lowest = min([*bounds, guide])
@@ -106,8 +107,8 @@ def whisker_chart(title: str, rows: Sequence[Whisker], *, guide: float) -> Marku
 
 
 def nice_range(values: Sequence[float], *, floor: float | None = None) -> Range:
-    """Return a range that holds all values with some margin and is never empty. It begins at ``floor``, without margin,
-    unless a value is below ``floor``."""
+    """Return a range that is never empty and holds all values (at least one), with a margin at both ends. If no value
+    is below ``floor``, the range begins exactly at ``floor``."""
     low, high = min(values), max(values)
     if floor is not None and low >= floor:
         low = floor
@@ -135,7 +136,8 @@ def _axes(frame: _Frame, x_label: str, y_label: str) -> Markup:
 
 
 def _ticks(span: Range, about: int) -> list[float]:
-    """Return the round numbers inside the range at which an axis has ticks, ``about`` as many as asked for."""
+    """Return round numbers inside the range, both ends included, for an axis's ticks: roughly ``about`` of them,
+    ascending."""
     low, high = span
     rough = (high - low) / about
     magnitude = 10.0 ** _floor_log10(rough)

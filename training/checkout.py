@@ -1,4 +1,4 @@
-"""The root folder of this checkout, and stamps and a digest that change when an update changes its Python files."""
+"""The root folder of this checkout, stamps of its Python files, and a digest of the code that trains models."""
 
 import functools
 import hashlib
@@ -10,21 +10,21 @@ CODE = ("*.py", "data/**/*.py", "trainer/**/*.py", "trainer/**/*.html")
 
 
 def stamps(folder: str = "") -> list[str]:
-    """Return the stamp of each Python file below ``training/<folder>``. An update that changes any of them changes the
-    list."""
+    """Return the stamps of all Python files below ``training/<folder>``, sorted by path. An update that changes, adds
+    or removes such a file changes the list."""
     return [stamp(file) for file in sorted((ROOT / "training" / folder).rglob("*.py"))]
 
 
 def stamp(file: Path) -> str:
-    """Return a file's name, modification time and size as one text. Raises OSError."""
+    """Return a file's path, modification time (nanoseconds) and size (bytes) as one text. Raises OSError."""
     stat = file.stat()
     return f"{file} {stat.st_mtime_ns} {stat.st_size}"
 
 
 @functools.cache
 def code_digest() -> str:
-    """Return the SHA-256 of the sources that affect a model. A commit's hash would also change with every edited
-    page."""
+    """Return the SHA-256 (hex) of the sources that may affect a model, computed once per process. A commit's hash would
+    also change when only documentation changes."""
     folder, total = ROOT / "training", hashlib.sha256()
     for path in sorted(path for pattern in CODE for path in folder.glob(pattern)):
         text = path.read_bytes().replace(b"\r\n", b"\n")  # a Windows checkout is the same code

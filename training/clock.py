@@ -14,19 +14,18 @@ class Clock(Protocol):
         """Return the wall time in epoch seconds (UTC). The system may set this clock forwards or back."""
 
     def monotonic(self) -> float:
-        """Return seconds that never go back and, if the system offers such a clock, include the time that the machine
-        sleeps."""
+        """Return seconds that never go back; on Linux they include the time that the machine sleeps."""
 
     def awake(self) -> float:
-        """Return seconds that never go back and, if the system offers such a clock, stop while the machine sleeps."""
+        """Return seconds that never go back; on Linux they stop while the machine sleeps."""
 
 
 class SystemClock:
     """The machine's own clocks.
 
     On Linux ``monotonic`` is CLOCK_BOOTTIME, because Python's ``time.monotonic`` is CLOCK_MONOTONIC there and stands
-    still during suspend (clock_gettime(2)). Windows and macOS have no such clock, so ``monotonic`` is
-    ``time.monotonic`` there.
+    still during suspend (clock_gettime(2)). Where Python has no CLOCK_BOOTTIME (Windows, macOS), ``monotonic`` is
+    ``time.monotonic``.
     """
 
     def now(self) -> float:

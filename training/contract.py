@@ -1,7 +1,8 @@
 """The contract between the fleet and trainers; neither imports the other.
 
-It defines modes, split recipes, exit codes, the names of data sets' and trainers' files, the arguments of our trainers,
-and a job's identity. Standard library only. docs/trainer-contract.md describes it for people.
+This module defines modes, split recipes, exit codes, the names of data sets' and trainers' files, the arguments of our
+trainers, and a job's identity. This module needs only the standard library. docs/trainer-contract.md describes the
+contract for people.
 """
 
 import hashlib
@@ -69,8 +70,8 @@ def file_name(model: str, mode: str, ending: str) -> str:
 
 
 def bundled(model: str, mode: str) -> tuple[str, ...]:
-    """Return the names of all files that one of our trainers may write for this model and mode and that a bundle may
-    contain."""
+    """Return the names of the files that a bundle of our trainers may contain for this model and mode. Sidecars of all
+    families are among them."""
     sidecars = sorted({family.sidecar for family in FAMILIES.values()})
     endings = (CHECKPOINT_ENDING, *sidecars, REPORT_ENDING, PRETRAIN_REPORT_ENDING)
     return tuple(file_name(model, mode, ending) for ending in endings)
@@ -124,8 +125,8 @@ def no_variable_because(name: str) -> str | None:
     """Return the reason why the plan may not set this environment variable for a trainer; None if the plan may."""
     if name.upper().endswith(SECRETS):
         return (
-            "a plan is no place for secrets: everybody who may read it and every host would have it; "
-            "put it into a file on the host and name that here"
+            "a plan is no place for secrets: everybody who may read the plan and every host would have the secret; "
+            "put it into a file on the host, and give the file's path here"
         )
     if name.upper().startswith("CIS490_") or name in ("PYTHONUNBUFFERED", "PYTHONIOENCODING"):
         return "the worker sets it itself"
@@ -156,7 +157,7 @@ def identity_of(spec: Mapping[str, Any]) -> dict[str, Any]:
 def spec_hash(spec: Mapping[str, Any]) -> str:
     """Return the digest by which workers and records name a job dict: its identity without a custom trainer's command.
 
-    Only the receiver knows that command, and without it receiver and worker compute the same digest.
+    Unlike a job's id, this digest does not depend on a custom trainer's command.
     """
     return digest(_asked(spec))
 

@@ -1,8 +1,9 @@
 """Named places at which a test may kill this process abruptly, as a power cut would.
 
 ``CIS490_CRASH_AT=NAME`` kills the process the first time it passes the place of that name, ``NAME:7`` the seventh time,
-``NAME:7:STOP`` suspends it there instead. Without the variable, passing a place costs only the check that none is set.
-The places are listed in ``tests/torture/points.py``; a test checks that the list agrees with the code.
+``NAME:7:STOP`` suspends the process there instead (POSIX). Without the variable, passing a place costs only the check
+that none is set. The places are listed in ``tests/torture/points.py``; a test checks that the list agrees with the
+code.
 """
 
 import os

@@ -1,8 +1,9 @@
 """The model families, each declared once: the family's flags, and the facts that trainers, fleet and documentation
 share.
 
-The command line, ``--describe`` and docs/trainer-contract.md are generated from ``FAMILIES``; the fleet reads there
-which models need a GPU, threads and files. Standard library only: a family's library is imported when it trains.
+The command line, ``--describe`` and the table in docs/trainer-contract.md are generated from ``FAMILIES``. The fleet
+reads in ``FAMILIES`` which models use a GPU, threads and files. This module needs only the standard library; a family's
+library is imported when a model of the family trains or is loaded.
 """
 
 import hashlib
@@ -153,9 +154,9 @@ _PARTS = {
             learning_rate(0.1, 1, "shrinkage of each tree"),
             share("subsample", 0.8, "share of the windows that a tree sees"),
             share("colsample", 0.5, "share of the features that a tree sees"),
-            weight("min_child_weight", 1.0, "least weight of windows in a leaf"),
+            weight("min_child_weight", 1.0, "least sum of the windows' second derivatives in a leaf"),
             weight("reg_lambda", 1.0, "penalty on the squares of the leaves' values"),
-            whole("max_bin", 128, 2, 1_024, "bins a feature is sorted into"),
+            whole("max_bin", 128, 2, 1_024, "most bins a feature is sorted into"),
         ),
     ),
     "mlp": _network(
@@ -170,7 +171,7 @@ _PARTS = {
                 decay=0.02,
                 dropout=0.3,
                 patience=12,
-                step="most windows in one step: of few never more than a quarter, or 8",
+                step="most windows in one step; never over a quarter of the training windows, or 8 if that is more",
             ),
             _smoothing(0.2),
             whole("hidden", 64, 1, 4_096, "width of a hidden layer"),
@@ -217,7 +218,7 @@ FAMILIES = {
                 "anomaly",
                 "views",
                 ("views", "transformer_ssl"),
-                "part that knows benign windows: plain views, or with a network's",
+                "part that knows benign windows: plain views, or plain views and a network's",
             ),
             fraction("new_share", 0.35, "share of the malicious-like windows to come that show a new behaviour"),
             whole("neighbours", 10, 1, 1_000, "neighbours that the anomaly part looks at"),

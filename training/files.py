@@ -51,7 +51,7 @@ class LocalFs:
         self._sleep, self._mode = sleep, mode
 
     def mkdir(self, path: Path) -> None:
-        """Make a folder and its parents, all of them private; no error if it exists."""
+        """Make a folder and its missing parents, open to their owner only; no error if the folder exists."""
         if not path.parent.exists():  # `parents=True` would leave these to the umask
             self.mkdir(path.parent)
         path.mkdir(mode=_PRIVATE_FOLDER, exist_ok=True)
@@ -132,7 +132,8 @@ class LocalFs:
             os.close(handle)
 
     def sync_folder(self, path: Path) -> None:
-        """Sync a folder's names. Where the file system cannot do that (some network shares), log it once."""
+        """Sync a folder's names; on Windows do nothing. If the file system cannot do that (some network shares), log
+        one warning per device, without an error."""
         if os.name == "nt":  # Windows has no such thing; its renames are journalled
             return
         handle = os.open(path, os.O_RDONLY)
@@ -170,7 +171,8 @@ class LocalFs:
             return []
 
     def free_bytes(self, path: Path) -> int:
-        """Return the number of bytes that a process without special rights may still write to the disk of ``path``."""
+        """Return the number of bytes that a process without special rights may still write to the disk of ``path``; 0
+        if almost no inodes are free."""
         return 0 if lacks_inodes(path) else shutil.disk_usage(path).free
 
 
@@ -178,12 +180,13 @@ Fs = LocalFs  # the file system as the store uses it; a test hands it a class of
 
 
 def free_bytes(path: Path) -> int:
-    """Return the free bytes on the disk where ``path`` is, or will be."""
+    """Return the free bytes on the disk where ``path`` is, or will be; 0 if almost no inodes are free."""
     return LocalFs().free_bytes(_existing(path))
 
 
 def keep_others_out() -> None:
-    """Let other users change no file that this process makes, if its umask permits them to change every file."""
+    """Forbid the group and all others to write files that this process makes from now on, if the umask would let all
+    users write them."""
     before = os.umask(0o022)
     os.umask(before if before & 0o002 else before | 0o022)
 
@@ -234,8 +237,8 @@ def file_sha256(path: Path, fs: Fs | None = None) -> str:
 
 
 def mark_of(path: Path) -> str | None:
-    """Return a digest of a file's content, inode, size and modification time; None if the file cannot be read. Copies
-    of a file on two machines have different marks."""
+    """Return a digest of a file's content, device, inode, size and modification time; None if the file cannot be read.
+    A copy of the file has another digest."""
     try:
         there = path.stat()
         told = f"{there.st_dev} {there.st_ino} {there.st_mtime_ns} {there.st_size} {file_sha256(path)}"
@@ -313,12 +316,11 @@ def sync_ways(fs: Fs, paths: Iterable[Path], root: Path) -> None:
 def write_whole(
     path: Path, content: bytes, *, durable: bool = True, mode: int | None = None, part: Path | None = None
 ) -> None:
-    """Replace a file's content, or on failure leave the file unchanged; once this returns, the content survives a power
-    cut.
+    """Replace a file's content, or on failure leave the file unchanged. Unless ``durable`` is False, the content
+    survives a power cut once this function returns.
 
-    With ``durable=False`` the content may be lost in a power cut. ``mode``: the permissions, regardless of the umask;
-    without ``mode``, the umask decides. ``part``: the temporary file's name, needed where two processes may write at
-    once.
+    ``mode``: the permissions, regardless of the umask; without ``mode``, the umask decides. ``part``: the temporary
+    file's path, needed where two processes may write at once.
     """
     fs = LocalFs(mode=0o666 if mode is None else _PRIVATE_FILE)
     part = part or path.with_name(f"{path.name}.part")
@@ -341,8 +343,8 @@ def write_whole(
 
 
 def remove_tree(folder: Path) -> None:
-    """Delete a folder with all that it holds, at any depth, or a file or link. What cannot be deleted stays, without an
-    error.
+    """Delete a folder with all that it holds, at any depth; on POSIX also a file or link. What cannot be deleted stays,
+    without an error.
 
     A deep folder is moved up first, because a program may leave thousands of levels, which no path and no nested call
     reaches. A program that still runs may put a link in place of a folder; what the link names stays.
@@ -373,8 +375,8 @@ def _open_folder(name: str, parent: int | None) -> int:
 
 
 def _empty(inside: int, top: int, levels: int) -> bool:
-    """Delete what an open folder holds, at most ``levels`` deep; move deeper folders to ``top``. Return True if there
-    were any."""
+    """Delete what an open folder holds, at most ``levels`` deep; move deeper folders to ``top``. Return True if any was
+    moved."""
     moved = False
     for entry in list(os.scandir(inside)):
         with suppress(OSError):
@@ -395,7 +397,7 @@ def _empty(inside: int, top: int, levels: int) -> bool:
 
 
 def named(error: OSError, path: Path) -> OSError:
-    """Return the error with a file's name added: the system's error for a full disk names none."""
+    """Return the error; if it names no file, as for a full disk, a new OSError that names ``path``."""
     return error if error.filename is not None else OSError(error.errno, error.strerror, str(path))
 
 

@@ -1,4 +1,4 @@
-"""Decorators of the house's plain values: dataclasses that cannot change and hold nothing but their fields."""
+"""Decorators for plain values: frozen dataclasses with slots."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def frozen(made: type[T]) -> type[T]:
-    """Make a value of the class ``made``."""
+    """Return the class ``made`` as a frozen dataclass with slots."""
     return dataclass(frozen=True, slots=True)(made)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 def frozen_kw(made: type[T]) -> type[T]:
-    """Make a value of the class ``made``, whose fields are given by their names only."""
+    """Return the class ``made`` as a frozen dataclass with slots, whose fields are given by name only."""
     return dataclass(frozen=True, slots=True, kw_only=True)(made)

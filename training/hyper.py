@@ -1,6 +1,6 @@
 """A hyperparameter: its permitted values, used by the parser, the help and ``--describe``.
 
-The model families declare their hyperparameters in `families`. Both modules use the standard library only.
+The model families declare their hyperparameters in `training.families`. Both modules need only the standard library.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Read the versions of installed distributions from the names of their metadata folders.
 
-``importlib.metadata`` does the same, and costs each program more than a megabyte for as long as it runs.
+``importlib.metadata`` also reads them, but costs each program more than a megabyte of memory.
 """
 
 import sys

@@ -13,10 +13,10 @@ def leave(code: int) -> NoReturn:
     """End this process with this exit code, after the remaining duties; the system frees the memory. If standard output
     cannot be flushed, code 0 becomes 120.
 
-    The interpreter's own end would visit all modules and objects. With torch that costs half a second of CPU, and in a
-    forked process it copies shared memory. The duties are kept: the process waits for threads that are no daemons, runs
-    the functions registered with ``atexit``, and flushes the standard streams. A forked child of ``multiprocessing``
-    ends in the same way.
+    The interpreter's own end visits all modules and objects. With torch loaded, the interpreter's own end costs half a
+    second of CPU, and in a forked process also copies shared memory. Before the end, the process waits for threads that
+    are no daemons, runs the functions registered with ``atexit``, and flushes the standard streams. A forked child of
+    ``multiprocessing`` ends in the same way.
     """
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:

@@ -21,8 +21,8 @@ def printable(text: object) -> str:
 
 
 def one_line(text: object, chars_max: int = 300) -> str:
-    """Return the non-empty lines of ``text`` joined by bars and made printable. Of more than ``chars_max`` characters
-    the middle is cut out, because beginning and end say most."""
+    """Return the non-empty lines of ``text`` joined by ``|`` and made printable. If the result exceeds ``chars_max``
+    characters, its middle is replaced by ``…``."""
     joined = " | ".join(line.strip() for line in str(text).splitlines() if line.strip())
     shown = printable(joined)
     if len(shown) <= chars_max:
@@ -32,7 +32,8 @@ def one_line(text: object, chars_max: int = 300) -> str:
 
 
 def first_line(error: object) -> str:
-    """Return the first line of an error's text, or the error's kind if it has none."""
+    """Return the first line of an error's text, at most 300 characters, or the name of the error's class if the text is
+    empty."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
 
 
@@ -76,7 +77,8 @@ def clock_time(at: float, now: float, *, here: bool = False) -> str:
 
 def left_to(by: object, name: object, *, done: str, here: str, free: str = "") -> str:
     """Return the reason why this host does not get the job ``name``: the host ``by`` will have finished it at ``done``,
-    this one only at ``here``. ``free`` is when this host gets it at the latest. All three are times as text."""
+    this one only at ``here``. ``free`` is the time at which this host gets the job at the latest. ``done``, ``here``
+    and ``free`` are times as text."""
     done = f"{by} will have {name} done at {done}, here it would take until {here}"
     return f"{done}; free for this host at {free} at the latest" if free else done
 

@@ -1,5 +1,5 @@
-"""Rotations: jobs that differ only in the tested host and the seed, and the averages of their figures. PURE: values in
-and out.
+"""Rotations: jobs that differ only in the seed and in which one of the same hosts is tested, and the averages of their
+figures. PURE: values in and out.
 
 The result of one host and one seed proves little. A rotation tests every host in turn, and three numbers summarize it:
 the mean over hosts of each host's mean over seeds, the spread between hosts, and the worst host.
@@ -24,8 +24,8 @@ class Turn(NamedTuple):
 
 
 def turn_of(spec: Mapping[str, Any]) -> Turn | None:
-    """Return a job dict's place in its rotation; None unless the job splits by host, has a seed, and tests exactly one
-    host that it does not train on."""
+    """Return a job dict's place in its rotation; None unless the recipe is ``host``, the seed is a whole number, and
+    the job trains on hosts and tests exactly one other host."""
     tested, trained = list(spec.get("test_hosts") or []), list(spec.get("train_hosts") or [])
     seed = spec.get("seed")
     if spec.get("split_recipe") != Recipe.HOST or len(tested) != 1 or not trained or tested[0] in trained:

@@ -34,7 +34,8 @@ def write_no_more() -> None:
 def ignore_strays() -> None:
     """Keep SIGUSR1 and SIGUSR2 from ending this program; by default they end it, although no person means that.
 
-    A handler does nothing, because an ignored signal would stay ignored in the programs that this one starts.
+    The two signals get a handler that does nothing, because an ignored signal would stay ignored in the programs that
+    this one starts. Outside the main thread, nothing changes.
     """
     if threading.current_thread() is threading.main_thread():
         for name in ("SIGUSR1", "SIGUSR2"):

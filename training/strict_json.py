@@ -15,7 +15,7 @@ JsonObject = dict[str, Any]  # … and as it is made
 
 def loads(text: str | bytes) -> Any:
     """Parse ``text``. Raises ValueError when ``text`` is not JSON, or its value could not be written again as strict
-    JSON."""
+    JSON. Of a repeated key the last value counts."""
     try:
         document = json.loads(text)
         json.dumps(document, ensure_ascii=False, allow_nan=False).encode()
@@ -31,11 +31,11 @@ _CANONICAL = {  # made once: a plan of thousands of jobs is encoded at every rel
 
 
 def canonical(value: Any, *, ascii_only: bool = False) -> str:
-    """Return ``value`` as JSON with sorted keys and no spaces: equal values have equal text, from which digests are
-    made.
+    """Return ``value`` as JSON with sorted keys and no spaces, from which digests are made: the order of a dict's keys
+    does not change the text.
 
-    ``ascii_only`` escapes other characters, as the digests of data sets and of the audit need. Raises ValueError for
-    NaN and infinity.
+    ``ascii_only`` escapes all characters outside ASCII, as the digests of data sets and of the audit need. Raises
+    ValueError for NaN and infinity.
     """
     return _CANONICAL[ascii_only].encode(value)
 

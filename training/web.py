@@ -1,4 +1,4 @@
-"""Send HTTP requests that may hold a secret, with the standard library: to the server that is named, and to no other.
+"""Send HTTP requests that may hold a secret, with the standard library; no redirect to another address is followed.
 
 An error of :func:`post` repeats no words of the server, because these may hold the address or a token.
 """
@@ -16,7 +16,8 @@ ANSWER_BYTES_MAX = 4096
 
 
 class PostError(Exception):
-    """The end of a sentence that begins with the server: it refused a request, or cannot be reached."""
+    """A post failed; the error's text continues a sentence whose subject is the server, as "answered 404 (Not
+    Found)"."""
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -44,4 +45,4 @@ def post(address: str, body: Mapping[str, Any], headers: Mapping[str, str], time
     except URLError as error:
         raise PostError(f"cannot be reached: {one_line(error.reason, 120)}") from None
     except (OSError, HTTPException, ValueError) as error:
-        raise PostError(f"cannot be reached: {type(error).__name__}") from None
+        raise PostError(f"gave no valid answer: {type(error).__name__}") from None

@@ -78,7 +78,7 @@ def join(wanted: CertificateRequest, clock: Clock, connect: Connect = connect) -
 
 def _joined(wanted: CertificateRequest, credentials: Credentials, connect: Connect) -> bool:
     """Tell whether the folder holds a certificate for this receiver, role and name that the receiver accepts; False
-    also if the receiver cannot be reached."""
+    also if the receiver cannot be reached. Raises Unavailable if the receiver is not ready."""
     try:
         known = credentials.identity() if credentials.present else None
         if known is None or (known.role, known.name, known.receiver_url) != (wanted.role, wanted.name, wanted.url):
@@ -151,7 +151,7 @@ def _request(args: argparse.Namespace) -> CertificateRequest:
     name = args.host_id or os.environ.get("FLEET_HOST_ID") or platform.node()
     if not re.fullmatch(HOST_ID_PATTERN, name):
         raise ValueError(
-            f"{name!r} cannot be a name: 1 to 64 letters, digits, dots, dashes and underscores; "
+            f"{name!r} cannot be a name: 1 to 64 letters, digits and ._-, a letter or digit first; "
             "choose one with --host-id"
         )
     if not Address.of(args.receiver_url).secure:
@@ -177,13 +177,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--receiver-url", required=True, metavar="URL", help="https address of the receiver, as printed"
     )
-    parser.add_argument("--host-id", metavar="NAME", help="the name for which the code was made")
+    parser.add_argument("--host-id", metavar="NAME", help="name the code is for (default: $FLEET_HOST_ID, node name)")
     roles = parser.add_mutually_exclusive_group()
     roles.add_argument("--operator", action="store_true", help="join as an operator, not as a host")
     roles.add_argument("--reader", action="store_true", help="join as a reader, such as Prometheus")
     roles.add_argument("--watcher", action="store_true", help="join as a watched host, which reports its incidents")
     parser.add_argument("--code", required=True, help="one-time code, as printed; valid for 15 minutes")
-    parser.add_argument("--fingerprint", required=True, help="of the receiver's authority, as printed: sha256:…")
+    parser.add_argument("--fingerprint", required=True, help="fingerprint of the receiver's CA, as printed: sha256:…")
     parser.add_argument(
         "--tls-dir", type=Path, metavar="DIR", help="folder for the certificate; default: where its program looks"
     )

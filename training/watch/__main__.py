@@ -4,8 +4,8 @@
 
 The watch reads the recorder's channels from psutil and /proc; only hooks send anything off the host. The watch computes
 windows, features, scores and incidents as ``training.trainer.score`` does. The watch prints a line when an incident is
-raised and a line when the incident is over; notes go to standard error. Ctrl-C and SIGTERM end the watch. A watch that
-is started again resumes from its state file, and does not call twice for one incident.
+raised, when an incident is over, and when the host's usual work changes; notes go to standard error. Ctrl-C and SIGTERM
+end the watch. A watch that is started again resumes from its state file; a call repeated after a crash has the same id.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     add("checkpoint", type=Path, help="file <model>_realistic.ckpt.json of a trained model")
     add(
         "--reference", action="append", default=[], metavar="PATH",
-        help="reference recording of this host, or a folder with such (record --baseline makes one); may be repeated",
+        help="reference recording of this host, or a folder of them (record --baseline makes one); may be repeated",
     )  # fmt: skip
     add("--host", default=platform.node() or "host", help="name of this host (default: its own)")
     add(
@@ -65,21 +65,21 @@ def _parser() -> argparse.ArgumentParser:
     add("--state", type=Path, help="file that keeps open incidents across restarts (default: see docs)")
     add("--for", dest="for_s", type=float, default=None, metavar="SECONDS", help="end after so many seconds")
     add("--json", action="store_true", help="print JSON lines")
-    add("--exec", dest="command", help="command to start for each incident, which is its input as JSON")
+    add("--exec", dest="command", help="command to start for each raised incident, with it as JSON on its input")
     webhook = parser.add_mutually_exclusive_group()
     webhook.add_argument(
         "--webhook-file", type=Path, metavar="FILE",
-        help="file with one line, the address to which each incident is posted as JSON",
+        help="file with one line, the address to which each raised incident is posted as JSON",
     )  # fmt: skip
     webhook.add_argument(
-        "--webhook", metavar="URL", help="the address itself, which every user of this machine can then read"
+        "--webhook", metavar="URL", help="the webhook's address itself, which every user of this machine can then read"
     )
-    add("--receiver-url", metavar="URL", help="the fleet's receiver, which gets each incident")
-    add("--tls-dir", metavar="DIR", help="certificate of this host for the receiver (default: join's)")
+    add("--receiver-url", metavar="URL", help="address of the fleet's receiver, which gets each incident and change")
+    add("--tls-dir", metavar="DIR", help="folder of this host's certificate for the receiver (default: join's folder)")
     add(
         "--confirm-change", action="store_true",
         help="accept the reported change of this host as its ordinary work from now on, and end: the watch that "
-        "runs with the same state takes it up at its next window",
+        "runs with the same state file does so at its next window",
     )  # fmt: skip
     add("--threads", type=int, default=1, help="number of CPU threads (default 1)")
     return parser

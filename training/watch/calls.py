@@ -2,9 +2,9 @@
 
 A call is one JSON document for one hook. A hook is a command that gets the document on its standard input, a web
 address to which it is posted, or the fleet's receiver. Commands and addresses get raised incidents only; the receiver
-also gets ends and changes. Hooks run in threads beside the watch, each delivering one call at a time. A failed call is
-tried again, with the same id, until it is delivered or refused for good. If more than 200 calls wait for a hook, the
-oldest are dropped.
+also gets incidents' ends, changes, and reports that the host is watched. Hooks run in threads beside the watch, each
+delivering one call at a time. A failed call is tried again, with the same id, until it is delivered, refused for good,
+or dropped. If more than 200 calls wait for a configured hook, the oldest are dropped.
 """
 
 import json
@@ -69,7 +69,8 @@ def change_document(about: Json, told: ToldChange) -> JsonDict:
 
 
 def line(told: Json) -> str:
-    """Return a line of text for people about an incident's or a change's document ``told``, with times in UTC."""
+    """Return a line of text for people about a document ``told`` of the event ``raised``, ``over`` or ``changed``, with
+    times in UTC."""
     if told["event"] == "changed":
         return f"{moment(told['told_at'])} CHANGED {told['id']}: {told['host']} {told['words']}. {UNTIL}"
     if told["event"] == "over":
@@ -116,7 +117,8 @@ def fleet_hook(url: str, host: str, tls_dir: str | None) -> Hook:
 
 def _reported(words: Sequence[str], data: bytes) -> tuple[int, str]:
     """Run the command that reports to the receiver, with ``data`` as its input; return its exit code and, if the
-    command failed, the last line of its standard error."""
+    command failed, the last line of its standard error (else empty). The code is 75 after ``TIMEOUT_S`` seconds, 1 if
+    the command cannot be started; then the text gives that reason."""
     try:
         # In a session of its own: a Ctrl-C that ends the watch lets its last call arrive.
         done = subprocess.run(

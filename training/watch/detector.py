@@ -115,7 +115,8 @@ class HostDetector:
 
     @property
     def lost(self) -> int:
-        """The number of windows that were not scored, because samples are missing in them."""
+        """The number of windows, of all recordings so far, that were not scored, because samples are missing in
+        them."""
         return self._lost + self._stream.skipped
 
     def end(self) -> list[ScoredWindow]:
@@ -176,8 +177,8 @@ class HostDetector:
     def moments(self, began: float, until: float) -> list[tuple[float, float]]:
         """Return the spans (start, end) of epoch seconds that contributed most to the latest alarms.
 
-        Only alarms of windows that start from ``began`` until before ``until`` count. Explaining one second of a window
-        costs as much as scoring the window, so the spans are computed for incidents, not for every alarm.
+        Only alarms of windows with ``began`` ≤ start < ``until`` count. Explaining one second of a window costs as much
+        as scoring the window, so the spans are computed for incidents, not for every alarm.
         """
         spans: list[tuple[float, float]] = []
         for inputs, row in self._alarms:

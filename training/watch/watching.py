@@ -67,8 +67,8 @@ def prepare(names: argparse.Namespace, held: contextlib.ExitStack) -> tuple[Host
     """Open the model, the references and the state file, and begin the watch; return the watch, the collector of
     samples, and the number of samples a second.
 
-    The context ``held`` keeps the state file locked for this process. Raises ``TrainerError`` for flags, a model or a
-    state file with which this host cannot be watched.
+    The context ``held`` keeps the state file locked for this process. Raises ``TrainerError`` or ``BadData`` for flags,
+    a model, references or a state file with which this host cannot be watched.
     """
 
     if names.for_s is not None and not names.for_s > 0:
@@ -131,10 +131,11 @@ def samples(
     stop: Stop,
     for_s: float | None,
 ) -> None:
-    """Feed samples to the watch until a stop is requested or ``for_s`` seconds have passed; skip samples whose moment
-    has passed.
+    """Feed samples to the watch until a stop is requested or the recording has lasted ``for_s`` seconds (None: no
+    limit); then finish the watch. Samples whose moment has passed are skipped.
 
-    If the host's clock was set by more than ``JUMP_S`` seconds, a new recording begins at the new time.
+    If the host's clock was set by more than ``JUMP_S`` seconds, a new recording begins at the new time, and ``for_s``
+    counts from there.
     """
 
     def begin() -> float:
@@ -183,7 +184,7 @@ class HostWatch:
         from now on.
 
         An earlier change of the host that no person has confirmed is delivered again as ``changed``; if the reference
-        is a new one, it is delivered as ``referenced`` instead.
+        is a new one, the change is delivered as ``referenced``.
         """
         rule = self.streams.rule
         what = f"an incident is {rule.words}, until {rule.quiet_s:g} s are quiet"
@@ -210,8 +211,8 @@ class HostWatch:
     def forget_the_future(self, now: float) -> None:
         """Delete the host's whole incident state, with any open incident, if its last window starts after ``now``.
 
-        That window was scored while the host's clock was ahead; otherwise all windows up to its time would count as
-        already seen.
+        Such a window was scored while the host's clock was ahead; with the state kept, all windows up to that window's
+        time would count as already seen.
         """
         known = self.streams.states.get(self.host)
         if known is not None and known.last is not None and known.last.t_start > now:
@@ -254,7 +255,7 @@ class HostWatch:
             )
 
     def close(self) -> None:
-        """Stop the hooks after at most ``LAST_CALLS_S`` seconds, and save the state."""
+        """Let the hooks deliver waiting calls for at most ``LAST_CALLS_S`` seconds, then save the state."""
         self.courier.end(LAST_CALLS_S)
         self.keep()
 
@@ -309,7 +310,8 @@ class HostWatch:
     def _keep_and_put(self, said: Json) -> None:
         """Save the state with the calls for the document ``said``, then give these calls to the hooks.
 
-        The state is saved first, so that after a crash the same incident or change is not reported a second time.
+        The state is saved first, so that after a crash the next watch knows the incident or change and the calls still
+        to deliver.
         """
         self.streams.undelivered = [*self.courier.waiting, *self.courier.asked(said)]
         self.streams.save(self.kept_in)
@@ -318,7 +320,7 @@ class HostWatch:
     def _tell(self, incident: Incident, event: str, seen: ScoredWindow) -> None:
         """Save, deliver and print an incident that was raised or is over.
 
-        Times are epoch seconds; ``peak`` is the highest score minus its threshold.
+        Times are epoch seconds; ``peak`` is the largest difference between a window's score and the threshold.
         """
         seconds = self.detector.moments(incident.began, incident.last) if event == "raised" else ()
         changed = self.streams.record(self.host).told

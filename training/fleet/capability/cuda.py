@@ -2,10 +2,10 @@
 is.
 
 The answers cost differently. Finding out which devices torch can use takes seconds. The answer changes only with the
-interpreter, torch, the driver, CUDA_VISIBLE_DEVICES or the cores. A short child process finds it out, and the answer is
-stored. The same child measures the calibration, the host's speed at what trainers do. That takes about a second more,
-once, and is done before the host first asks for work. Free memory changes by the minute and costs a millisecond through
-NVML: it is read every time. The daemon itself never imports torch.
+interpreter, torch, the driver, CUDA_VISIBLE_DEVICES or the cores. A short child process asks torch, and the answer is
+stored. The same child measures the calibration, the host's speed at what trainers do. The calibration takes one or two
+seconds more, once per stored answer, before the host first asks for work. Free memory changes by the minute and costs a
+millisecond through NVML: it is read every time. The daemon itself never imports torch.
 """
 
 import contextlib
@@ -134,7 +134,7 @@ class SystemNvml:
         return ask_nvml(lambda nvml: str(nvml.nvmlSystemGetDriverVersion()))
 
     def complaint(self) -> str | None:
-        """Return a sentence if the driver does not answer."""
+        """Return a sentence if the driver does not answer, else None."""
         return driver_complaint()
 
     def memory(self, uuid: str) -> tuple[int, int] | None:
@@ -187,7 +187,7 @@ def installed_torch(python: Path) -> str | None:
 @dataclass
 class CudaProbe:
     """The probe for one interpreter; it caches the facts about torch until torch, the driver, the visible GPUs or the
-    cores change."""
+    cores change; doubtful facts for ten minutes."""
 
     python: Path
     nvml: SystemNvml = field(default_factory=SystemNvml)

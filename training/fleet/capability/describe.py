@@ -1,8 +1,8 @@
 """Ask a trainer through ``--describe`` which hyperparameters it takes.
 
-The fleet does not import the trainer for that. It starts the trainer with ``--describe`` and reads the JSON that the
-trainer prints (the format is in ``docs/trainer-contract.md``). So a manifest's hyper keys are checked against the flags
-that really exist, on a machine that may have neither torch nor NumPy.
+The fleet does not import a trainer to read its flags. The fleet starts the trainer with ``--describe`` and reads the
+JSON that the trainer prints (the format is in ``docs/trainer-contract.md``). A manifest's hyper keys are checked
+against the flags that really exist, on a machine that may have neither torch nor NumPy.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class HyperFlag(Flag):
 
     def coerce(self, value: object) -> HyperValue:
         """Return ``value`` converted to the flag's type, so that 1 and 1.0 are one value. Raises ValueError, whose text
-        is a sentence, if it is not permitted."""
+        is a sentence, if ``value`` is not permitted."""
         match self.type, value:
             case (FlagType.BOOL, bool()):
                 return value
@@ -123,14 +123,15 @@ def describe_command(program: str) -> tuple[str, ...]:
 
 
 class ProcessDescriber:
-    """A describer that runs the command; built-in trainers' answers are cached until their sources change."""
+    """A describer that runs the command; built-in trainers' answers are cached until a file below training/trainer
+    changes."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, ...], tuple[list[str] | None, Description]] = {}
         self._stopped = threading.Event()
 
     def stop(self) -> None:
-        """End the running command and start no further one; from any thread or signal handler."""
+        """End the running command and start no further one. Any thread or signal handler may call this."""
         self._stopped.set()
 
     def __call__(self, command: Sequence[str]) -> Description:

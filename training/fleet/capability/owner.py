@@ -1,7 +1,7 @@
 """Probe how a machine is used by its owner: hours, battery, a person's input, other programs' load, temperature.
 
-A value that the system does not report is None, and no function here raises. Input, loads and temperature are read only
-if some condition needs them.
+A value that the system does not report is None; :meth:`Observer.look` does not raise. Input, loads and temperature are
+read only if some condition needs them.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ class Observer:
 
     def look(self, *, person: bool = False, load: bool = False, gpu: bool = False, heat: bool = False) -> Sight:
         """Return the time, whether the machine runs on battery, and the values asked for. The CPU load is the average
-        since it was last read."""
+        since the last call with ``load``; None at the first."""
         ours = {each.pid for each in tree_of()} if gpu else set[int]()
         return Sight(
             minute=_minute(self._clock.now()),
@@ -130,7 +130,8 @@ def idle_of(shown: str, now: float) -> float:
 
 
 def others_gpu(nvml: Any, ours: Collection[int]) -> float | None:
-    """Return the largest share of a GPU that processes other than ours use; None if no GPU reports that."""
+    """Return the largest share of a GPU that processes other than ours use; None if no GPU reports that. Raises NVML's
+    errors."""
     busiest: float | None = None
     for device in devices(nvml):
         running = {each.pid for each in nvml.nvmlDeviceGetComputeRunningProcesses(device)}

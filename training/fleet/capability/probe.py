@@ -162,8 +162,8 @@ def _memory_bytes(limits: CgroupLimits) -> tuple[int, int]:
 
 
 def checkout_commit(root: Path) -> str | None:
-    """Return the commit checked out in ``root``, read from git's files; ``None`` when they name none. Raises OSError
-    for a folder that is no checkout.
+    """Return the commit checked out in ``root``, read from git's files; ``None`` when they name none. Raises OSError if
+    a file of git is missing, as in a folder that is no checkout.
 
     Asking git itself would fail under a service account that does not own the checkout.
     """

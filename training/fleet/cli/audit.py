@@ -20,7 +20,7 @@ from training.strict_json import JsonObject
 @as_command(as_json=Annotated[bool, typer.Option("--json", help="Print JSON, with all rows.")])
 def audit(
     context: CommandContext,
-    last: Annotated[int, typer.Option(help="Show this many rows; all are checked.", min=1)] = 50,
+    last: Annotated[int, typer.Option(help="Show this many newest rows; all are checked.", min=1)] = 50,
 ) -> int:
     """List who did what: cancel, requeue, release, reload, data sets, joins, tokens. Exit 1 if the record is broken."""
     rows, written = _everything(context.client())
@@ -42,7 +42,7 @@ def audit(
 
 
 def _everything(client: FleetClient) -> tuple[list[JsonObject], int]:
-    """Return the rows, and how many were written."""
+    """Return all rows of the record, oldest first, and the number of rows that the receiver says were written."""
     rows, written = list[JsonObject](), 0
     after: int | None = 0
     while after is not None:

@@ -206,8 +206,8 @@ def _with_flags(said: RenderableType, flags: str, callers: Set[str]) -> Renderab
 
 @contextmanager
 def meter(context: CommandContext, words: str, *, of_bytes: bool = True) -> Iterator[Callable[..., object]]:
-    """Give the ``with`` block a function that shows progress as a bar on a terminal. Elsewhere it prints a line at most
-    every ten seconds if it counts bytes (``of_bytes``), else nothing."""
+    """Give the ``with`` block a function that shows progress as a bar on a terminal. Without a terminal the function
+    prints a line at most every ten seconds if it counts bytes (``of_bytes``), else nothing."""
     if not context.err.isatty():
         yield _lines(context, words) if of_bytes else lambda *_: None
         return

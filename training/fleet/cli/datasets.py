@@ -24,7 +24,7 @@ DATASET = group("dataset", "Data sets that workers fetch.")
 def push_dataset(
     context: CommandContext,
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="A folder that `build` or `ingest` wrote.")],
-    name: Annotated[str | None, typer.Option("--name", help="What plans call it; default the folder's name.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Its name in plans; default the folder's name.")] = None,
 ) -> None:
     """Push a folder to the receiver. Only missing bytes are sent; an interrupted push resumes."""
     if not folder.strip():  # an unset shell variable: it does not mean the present folder
@@ -33,7 +33,7 @@ def push_dataset(
     called = name or path.resolve().name
     if not re.fullmatch(DATASET_NAME_PATTERN, called):
         raise CannotError(
-            f"{called!r} cannot name a data set; choose one of small letters, digits, dots, dashes and "
+            f"{called!r} cannot name a data set; choose a name of small letters, digits, dots, dashes and "
             "underscores with --name",
             USAGE,
         )

@@ -31,7 +31,7 @@ Name = Annotated[
 ]
 Operator = Annotated[bool, typer.Option("--operator", help="A person's laptop, not a host.")]
 Reader = Annotated[bool, typer.Option("--reader", help="A program or person that only looks, such as Prometheus.")]
-Watcher = Annotated[bool, typer.Option("--watcher", help="A watched host: it reports its incidents, nothing else.")]
+Watcher = Annotated[bool, typer.Option("--watcher", help="A watched host, which only reports incidents and changes.")]
 
 INSTALL = "sudo scripts/install-training-worker.sh"
 INSTALL_WINDOWS = "powershell -ExecutionPolicy Bypass -File scripts\\install-training-worker-windows.ps1"
@@ -83,7 +83,7 @@ def command(answer: Json, *, windows: bool) -> str:
     """Return the line to paste on the new machine. Raises CannotError if a part from the receiver has special
     characters.
 
-    The parts are quoted as well, but shells quote differently, and a user pastes this line as root.
+    The parts are quoted as well, but shells quote differently, and a user may paste this line as root.
     """
     given = _plain(answer)
     flags = ["--receiver-url", "--host-id", "--code", "--fingerprint"]
@@ -149,7 +149,7 @@ def certificates(context: CommandContext) -> None:
 def add_token(
     context: CommandContext,
     name: Name,
-    days: Annotated[float, typer.Option(help="Days until it expires.", min=0.01, max=366)] = 90.0,
+    days: Annotated[float, typer.Option(help="Days until the token expires.", min=0.01, max=366)] = 90.0,
     reader: Reader = False,
 ) -> None:
     """Make a token and print it; it is not shown again."""

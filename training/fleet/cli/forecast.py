@@ -42,7 +42,7 @@ def forecast(
         typer.Option("--with", metavar="NAME=SPEC", help="Add an imagined host: gpu:24, like:desktop, cores:8, …"),
     ] = None,
     plan: Annotated[
-        Path | None, typer.Option("--plan", metavar="FILE", help="Use this manifest; it is read here.")
+        Path | None, typer.Option("--plan", metavar="FILE", help="Use this manifest, a file on this machine.")
     ] = None,
 ) -> int:
     """Predict which host trains which job when, and when all jobs are done, with intervals that should hold in four of

@@ -29,7 +29,7 @@ def release(context: CommandContext, hosts: Hosts) -> int:
 
 @as_command()
 def pause(context: CommandContext, hosts: Hosts) -> int:
-    """Pause hosts: at the next heartbeat their trainers stop where they are; the hosts get no new jobs."""
+    """Pause hosts: they get no new jobs; at the next heartbeat their trainers are suspended where they are."""
     return context.each(hosts, "hosts", context.client().pause_host, _line)
 
 
@@ -50,7 +50,7 @@ def resume(context: CommandContext, hosts: Hosts) -> int:
     return context.each(hosts, "hosts", context.client().resume_host, _line)
 
 
-AllOfThem = Annotated[bool, typer.Option("--all", help="Also all hosts' work from before a restore.")]
+AllOfThem = Annotated[bool, typer.Option("--all", help="Also every other host's work from before a restore.")]
 
 
 @as_command()

@@ -33,7 +33,7 @@ class IncidentVerdict(StrEnum):
 def incidents(
     context: CommandContext,
     host: Annotated[str | None, typer.Option(help="Only this host.")] = None,
-    limit: Annotated[int, typer.Option(help="At most this many.", min=1, max=500)] = 50,
+    limit: Annotated[int, typer.Option(help="At most this many incidents.", min=1, max=500)] = 50,
 ) -> None:
     """List the watched hosts, and the incidents and changes that they reported, the newest first."""
     answer = context.client().incidents(host=host, limit=limit)
@@ -51,7 +51,7 @@ def judge(
     """Record what you found out about an incident: alarms are confirmed or false, a change of the host is closed.
 
     Close a change here only if its watch cannot confirm it, because the watch lost its state or no longer runs. Closing
-    a change does not alter when the watch raises alarms, and the host's next change is reported again.
+    a change does not alter when the watch raises alarms. The next change of the host is reported.
     """
     answer = context.client().judge(number, verdict=verdict.value)
     line = f"incident {answer['number']} on {printable(answer['host'])}: {answer['verdict'] or 'not judged'}"

@@ -57,7 +57,7 @@ def workers(context: CommandContext) -> None:
 def cancel(
     context: CommandContext,
     jobs: Annotated[list[str] | None, JOBS] = None,
-    removed: Annotated[bool, typer.Option("--removed", help="All jobs that the plan no longer names.")] = False,
+    removed: Annotated[bool, typer.Option("--removed", help="All incomplete jobs that left the plan.")] = False,
 ) -> int:
     """Cancel jobs; a running trainer stops at its worker's next heartbeat."""
     if not (jobs or removed):
@@ -103,7 +103,7 @@ def hold(context: CommandContext, jobs: Jobs) -> int:
 
 @as_command()
 def unhold(context: CommandContext, jobs: Jobs) -> int:
-    """Let jobs be granted again."""
+    """Let held jobs be granted again."""
     return _move(context, jobs, context.client().unhold)
 
 
@@ -150,14 +150,14 @@ def get(
     job: Annotated[str | None, JOB] = None,
     every: Annotated[bool, typer.Option("--all", help="Every completed job of the plan, a folder each.")] = False,
     attempt: Annotated[int | None, typer.Option(help="The model of this attempt.", min=1)] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder; default MODEL_MODE-ID.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder; default MODEL_MODE-ID; with --all, its parent.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that differ.")] = False,
 ) -> int:
     """Fetch a completed job's model, verify it, and unpack it."""
     if (job is not None) == every:
         raise CannotError(f"{NAME_A_JOB}; or every completed one of the plan: --all", USAGE)
     if every and attempt is not None:
-        raise CannotError("--attempt is of one job; name it instead of --all", USAGE)
+        raise CannotError("--attempt is of one job; name that job instead of --all", USAGE)
     client = context.client()
     if job is not None:
         shape, text = _get(context, client, job, out, attempt=attempt, force=force)

@@ -54,8 +54,8 @@ def delivered(detail: Json) -> dict[int, str]:
 
 
 def granted(detail: Json, artifact_id: str) -> Json:
-    """Return the job as granted to the attempt that delivered this artifact; the present plan's job if no such attempt
-    is listed."""
+    """Return the job dict as granted to the last attempt that completed with this artifact; the present job dict if no
+    such attempt is listed."""
     kept = [
         each["granted"]
         for each in detail["attempts"]
@@ -144,7 +144,8 @@ def unpack(
 
 def _refuse_to_mix(target: Path, allowed: Collection[str], found: list[Unpacked], *, shared: bool) -> None:
     """Raise BundleRefused if a file in the folder would be replaced by a different one, or could be mistaken for a part
-    of this model. Unless ``shared``, any other file in the folder counts as such."""
+    of this model. Unless ``shared``, any other file in the folder whose name begins with no dot counts as such a
+    part."""
     remedy = "name another folder with --out, or replace it with --force"
     mine = {member.name: member for member in found}
     for name in sorted(allowed):

@@ -44,7 +44,7 @@ def send_test(
     context: CommandContext,
     channel: Annotated[str | None, typer.Argument(help="A channel's name in [notify.*]; default all.")] = None,
 ) -> int:
-    """Send a test message now; exit code 1 if it did not arrive on every channel."""
+    """Send a test message now; exit code 1 if there is no channel, or a channel did not take the message."""
     data = context.client().notify_test(channel=channel)
     results = data["results"]
     lines = [

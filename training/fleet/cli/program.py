@@ -85,7 +85,8 @@ _REMEDIES = {  # for a file that cannot be used
 
 
 def main(argv: Sequence[str] | None = None, *, context: CommandContext | None = None) -> int:
-    """Run one command and return its exit code. Every error is printed as one sentence on standard error."""
+    """Run one command and return its exit code. Wrong usage, refusals, and failures of the network or a file are
+    printed as one sentence on standard error."""
     context = context or CommandContext()
     replace_unprintable(context.out, context.err)
     context.callers.update(callers())

@@ -37,7 +37,7 @@ def doctor(
     deep: Annotated[bool, typer.Option("--deep", help="Also read every stored byte.")] = False,
     policy: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="The receiver's --policy.")] = None,
 ) -> int:
-    """Check the receiver's database and store for every kind of damage. Runs on the receiver's machine and changes
+    """Check the receiver's database and store for damage. The command runs on the receiver's machine and changes
     nothing."""
     from training.fleet.recovery.doctor import (
         examine,  # loaded for these commands only
@@ -98,7 +98,7 @@ def restore(
     db: Db = None,
     models_dir: ModelsDir = None,
     snapshot: Annotated[str | None, typer.Option(help="Date of the copy; default the newest.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Keep an existing database next to the new one.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing database, which is kept beside.")] = False,
 ) -> int:
     """Restore the newest backup in FOLDER, or the one that --snapshot names; the receiver must be stopped."""
     from training.fleet.recovery.backup import Restore
@@ -140,7 +140,7 @@ def rebuild(
     db: Db = None,
     models_dir: ModelsDir = None,
     manifest: Annotated[Path, typer.Option(metavar="FILE", help="The plan, for jobs that are not done.")] = MANIFEST,
-    force: Annotated[bool, typer.Option("--force", help="Keep an existing database next to the new one.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing database, which is kept beside.")] = False,
 ) -> int:
     """Rebuild the database from the store and the manifest alone; the receiver must be stopped."""
     from training.fleet.recovery.rebuild import FORGOTTEN, planned

@@ -10,7 +10,7 @@ import typer
 
 from training.fleet.cli.context import DEFAULT_URL, URL_VARIABLE, CommandContext
 
-Url = Annotated[str | None, typer.Option(help=f"Default ${URL_VARIABLE}, the joined one, or {DEFAULT_URL}.")]
+Url = Annotated[str | None, typer.Option(help=f"Receiver; default ${URL_VARIABLE}, the joined one, or {DEFAULT_URL}.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Ended = int | None  # the exit code; None is 0
 Run = Callable[..., Ended]

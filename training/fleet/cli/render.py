@@ -232,12 +232,12 @@ def moved_line(ref: str, answer: Json) -> str:
 
 
 def edited(edit: Json, now: object) -> str:
-    """Describe an edit of the plan, and since when what it changes stands."""
+    """Describe an edit of the plan in words; for a job that stays completed, add how long ago it ended."""
     return sentence(edit) + (f", {ago(edit['since'], now)}" if edit["since"] else "")
 
 
 def render_reload(answer: Json) -> str:
-    """Return as text what a reload changed: the counts in one line, then each edit with its age, then notes."""
+    """Return as text what a reload changed: the counts in one line, then each listed edit, then notes."""
     now, edits = answer["now"], answer["edits"]
     saved = ago(answer["saved_at"], now)
     file = f"{answer['file']}, saved {saved or 'at an unknown time'}: " if answer["file"] else ""

@@ -70,8 +70,8 @@ def _page(client: FleetClient, address: str) -> bytes | None:
 
 
 def _owned(out: Path) -> list[str]:
-    """Return the names of the files of an earlier site in this folder; empty for a new or empty one. CannotError if it
-    is another folder."""
+    """Return the names of the files of an earlier site in this folder; empty for a new or empty one. Raises CannotError
+    for a file or any other folder."""
     if not out.is_dir() or not any(out.iterdir()):
         if out.exists() and not out.is_dir():
             raise CannotError(f"{out} is a file; name a folder with --out", REFUSED)

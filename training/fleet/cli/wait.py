@@ -23,7 +23,8 @@ def outcome(statuses: Iterable[str]) -> int:
 def wait(context: CommandContext, client: FleetClient, refs: Sequence[str], *, quiet: bool) -> list[Json]:
     """Poll until every job has ended (without ``refs``, every job of the plan), and return the jobs.
 
-    A job is looked up by its name once, and then by its id. While the receiver does not answer, the wait continues.
+    A job is looked up by its name once, and then by its id. After the first look, the wait continues while the receiver
+    does not answer.
     """
     views = [client.job(ref)["job"] for ref in dict.fromkeys(refs)]
     if not refs:

@@ -30,8 +30,8 @@ Progress = Callable[[int, int], object]  # bytes done, bytes in all
 def upload(
     caller: Caller, job_id: str, headers: Mapping[str, str], file: Path, progress: Progress | None, tries: int | None
 ) -> str:
-    """Upload a bundle, from the receiver's offset on, and return its artifact id. After a wrong offset or damaged bytes
-    it is tried again, twice at most."""
+    """Upload a bundle, from the receiver's offset on, and return its artifact id. After the receiver refused an offset
+    or a digest as wrong, the upload is tried again, twice at most."""
     one = _Upload(caller, address("upload", job_id), headers, file, progress)
     while True:
         try:
@@ -158,7 +158,7 @@ def _fetch_once(caller: Caller, path: str, target: Path, unfinished: Path, progr
         answer = caller.send("GET", path, timeout_s=SLOW_S, sink=sink)
     if digest.hexdigest() != answer.headers.get(HEADER_SHA256.lower()):
         raise Damaged(
-            f"the bundle arrived damaged ({done} bytes); if that stays so, the receiver's copy is: requeue the job"
+            f"the bundle arrived damaged ({done} bytes); if it recurs, the receiver's copy is damaged: requeue the job"
         )
     settle(unfinished, target)
     return Fetched(digest.hexdigest(), str(target), done)

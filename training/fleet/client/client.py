@@ -9,17 +9,18 @@ and an upload asks the receiver from which byte to resume::
     artifact_id = client.upload_artifact(grant.job_id, "gbt_oracle-….tar.zst")
     client.complete(grant.job_id, artifact_id=artifact_id)
 
-Transport, randomness and sleep are injected. Safe to call from several threads.
+Tests pass their own transport, randomness and sleep. Several threads may call one client.
 
-An answer is ignored unless its header has the id of the receiver's database. For a call about a claim this must be the
-database that granted it. The client remembers that database for its own claims; for other claims,
-``client.about(database_id)`` names it. For other calls it must be the database that answered this client first. With
-``one_database=False``, as in a worker, which lives for months, any database may answer these.
+An answer is ignored unless its header has the id of the receiver's database. For a call about a claim, only answers of
+the database that granted the claim count. The client remembers the granting database of its own claims; for other
+claims, ``client.about(database_id)`` names that database. For calls about no claim, only answers of the database that
+answered this client first count. With ``one_database=False``, as in a worker, any database may answer calls about no
+claim.
 
 Calls take the members of their request by name; only ``watch``, ``act``, ``plan`` and ``forecast`` take a dict. A
 worker's call about a job returns a message of :mod:`training.fleet.wire`: ``answer.job_id`` is ``answer["job_id"]``
-too, and ``to_dict()`` returns the message as a dict. The other calls return such a dict, as docs/protocol.md shows it;
-only ``cancel``, ``requeue``, ``hold`` and ``unhold`` return a message.
+too, and ``to_dict()`` returns the message as a dict. Most operators' calls return a dict, as docs/protocol.md shows it;
+``cancel``, ``requeue``, ``hold`` and ``unhold`` return a message.
 
 A call raises Unreachable, Unavailable, Refused, Superseded or Cancelled, which all are ClientError;
 :mod:`training.fleet.client.answers` says when. If a file cannot be read or written, the call raises OSError.
@@ -156,7 +157,8 @@ class FleetClient:
     """Calls to one receiver. ``tries`` bounds how often a call is sent (None: no bound); most calls take a ``tries`` of
     their own (None: the client's).
 
-    A worker's call names the claim by ``claim_id``; without it, the id of the job's last ``claim`` is used.
+    A worker's call names the claim by ``claim_id``; without it, the id of this client's last ``claim`` on the job is
+    used.
     """
 
     def __init__(
@@ -283,8 +285,8 @@ class FleetClient:
     ) -> str:
         """Upload a bundle, from the receiver's offset on, and return its artifact id.
 
-        ``progress`` is called with the bytes done and the size. After a try that got further than all before, the
-        failures are counted from the beginning again.
+        ``progress`` is called with the bytes done and the size. After a try that began further into the file than all
+        before, the failures are counted from the beginning again.
         """
         held = self._claims.of(job_id, claim_id)
         named = {HEADER_CLAIM_ID: claim_id or held.claim_id, HEADER_HOST_ID: self.host_id}
@@ -329,7 +331,7 @@ class FleetClient:
     notify, notify_test = _call("notify"), _call("notify_test")
 
     def all_jobs(self, *, status: str | None = None) -> Iterator[JsonObject]:
-        """Iterate over all jobs (``JobView``), page by page."""
+        """Iterate over all jobs (``JobView`` as a dict), or those of one ``status``, page by page."""
         after: int | None = 0
         while after is not None:
             page = self.jobs(status=status, after=after, limit=1000)
@@ -345,8 +347,8 @@ class FleetClient:
         return answer
 
     def act(self, what: str, wanted: Mapping[str, str], jobs: int | None = None) -> JsonObject:
-        """Preview the act ``what`` on all jobs that match the filter ``wanted`` (``ActReply``); if ``jobs`` gives their
-        number, do it."""
+        """Preview the act ``what`` on all jobs that match the filter ``wanted`` (``ActReply``). With ``jobs``, which
+        must be the number of these jobs, carry the act out."""
         return self.call("act_on_jobs", what=what, jobs=jobs, **wanted)
 
     def plan(self, given: Json | None = None) -> JsonObject:
@@ -370,7 +372,7 @@ class FleetClient:
         return fetch(self._caller, address("model", ref) + of, Path(path), progress)
 
     def get_page(self, address: str) -> bytes:
-        """Get one of the dashboard's pages or files, by its address in a browser."""
+        """Return the bytes of one of the dashboard's pages or files; ``address`` is the path of its URL."""
         return self._caller.again(lambda: self._caller.send("GET", address, headers={"Accept": "*/*"}), None).body
 
     # -- inside -------------------------------------------------------------------------------------------------

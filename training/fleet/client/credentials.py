@@ -61,7 +61,8 @@ class Credentials:
         return False
 
     def identity(self) -> Identity | None:
-        """Read ``identity.json``; None when the folder has no such file. Raises CredentialsError if it is damaged."""
+        """Read ``identity.json``; None when the folder has no such file. Raises CredentialsError if the file is damaged
+        or cannot be read."""
         try:
             return msgspec.json.decode((self.folder / "identity.json").read_bytes(), type=Identity)
         except FileNotFoundError:
@@ -117,7 +118,8 @@ def trusting(**authority: Any) -> ssl.SSLContext:
 
 
 def new_request(name: str) -> tuple[bytes, str]:
-    """Make a private key (PEM) and the request for its certificate (PEM). The key never leaves this machine."""
+    """Make a private key (PEM) and the request for its certificate (PEM). The key never leaves this machine. Raises
+    CredentialsError if the package cryptography is not installed."""
     try:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes

@@ -75,7 +75,7 @@ class ChunkCalls:
 
 
 class DatasetCalls(ChunkCalls):
-    """The calls about data sets (``announce`` answers with a ``DatasetDraftReply``)."""
+    """The calls about data sets; each reply is a dict (``announce``: of a ``DatasetDraftReply``)."""
 
     def __init__(self, caller: Caller) -> None:
         super().__init__(caller, lambda dataset_id: address("dataset", dataset_id))
@@ -85,7 +85,7 @@ class DatasetCalls(ChunkCalls):
         return self._call("datasets")
 
     def publish(self, dataset_id: str, name: str | None, hosts: Sequence[str] = ()) -> JsonObject:
-        """Publish a data set (``DatasetPublishReply``). ``hosts``: the hosts that it was recorded on."""
+        """Publish a data set (``DatasetPublishReply``). ``hosts``: the hosts that the data set was recorded on."""
         return self._call("publish_dataset", dataset_id, name=name, hosts=list(hosts))
 
     def remove(self, dataset_id: str) -> JsonObject:
@@ -93,7 +93,7 @@ class DatasetCalls(ChunkCalls):
         return self._call("remove_dataset", dataset_id)
 
     def unname(self, dataset_id: str, name: str) -> JsonObject:
-        """Remove one of a data set's names (``DatasetView``)."""
+        """Remove one of a data set's names; return its ``DatasetView``."""
         return self._call("unname_dataset", dataset_id, name=name)
 
     def _call(self, name: str, /, *parts: str, **given: Any) -> JsonObject:

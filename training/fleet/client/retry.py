@@ -73,8 +73,8 @@ class Caller:
 
     def again(self, call: Callable[[], T], tries: int | None, advanced: Callable[[], bool] = lambda: False) -> T:
         """Repeat the call, after a pause, until it succeeds, is refused permanently, or fails ``tries`` times. After a
-        failure for which ``advanced`` is true, the count begins again. With a bound, a full disk is reported at once,
-        because only a person makes room."""
+        failure for which ``advanced`` is true, the count begins again. With a bound, a full disk of the receiver raises
+        at once, because only a person makes room."""
         most = self.tries if tries is None else tries
         failures = 0
         while True:

@@ -2,9 +2,9 @@
 
 In the receiver's place a captive portal may answer, a proxy (with its own limits, or without a back end), or another
 service on its port. Another receiver may answer, too, such as one started by mistake with a wrong ``--db``. TLS does
-not help, because a proxy may answer behind it. So an answer counts only if its header has the right database id. For a
-call about a grant, that is the database that granted it; otherwise, the one that answered this client first. Any other
-answer is treated like no answer.
+not help, because a proxy may answer behind it. An answer counts only if its header has the right database id. For a
+call about a grant, the right database is the one that granted it. For other calls, the right database is the one that
+answered this client first, or with ``one_database=False`` any. An answer that does not count is treated like no answer.
 """
 
 import re
@@ -56,7 +56,7 @@ def stranger(answer: Response, granted_by: str | None, before: str | None = None
         )
     return (
         f"the database {shown} answered and {granted_by} granted this: check the receiver's --db; "
-        f"if that one has replaced it permanently, restart with --accept-database {shown}"
+        f"if that one has replaced it permanently, restart the worker with --accept-database {shown}"
     )
 
 

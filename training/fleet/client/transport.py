@@ -2,8 +2,8 @@
 by their own.
 
 :class:`HttpTransport` keeps connections alive and may be used from several threads at once: each request takes an idle
-connection or opens one. It repeats a request only if an idle connection turns out to be closed, and the body is no
-file; the retry table is in answers.py.
+connection or opens one. :class:`HttpTransport` repeats a request only if an idle connection turns out to be closed, and
+the body is no file; the retry table is in answers.py.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class HttpTransport:
     """A transport over HTTP/1.1 with kept-alive connections to one origin."""
 
     def __init__(self, base_url: str, *, tls: ssl.SSLContext | None = None, answer_s: float | None = None) -> None:
-        """``base_url`` is ``http[s]://host[:port][/prefix]``; anything else is a ValueError in one sentence.
+        """``base_url`` is ``http[s]://host[:port][/prefix]``; anything else raises ValueError.
 
         ``answer_s``, or the request's ``timeout_s`` if that is longer, bounds a whole exchange that transfers no file,
         even if bytes keep arriving slowly. None: no such bound.
@@ -266,7 +266,8 @@ def _read(answer: http.client.HTTPResponse, sink: Sink | None) -> bytes:
 
 
 def _speaks_tls(host: str, port: int) -> bool:
-    """Try a handshake. That a connection was cut says nothing by itself: an overloaded receiver cuts it as well."""
+    """Tell whether a TLS handshake at this host and port succeeds. A cut connection alone does not show that TLS is
+    spoken: an overloaded receiver cuts connections, too."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:

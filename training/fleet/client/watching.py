@@ -2,9 +2,10 @@
 stdin.
 
 A watch runs this command for each report, because it has no code of the fleet. The document is the one that hooks get
-(docs/watch.md): an incident ``raised`` or ``over``, a change, or ``watching``. The certificate is renewed when due.
-Exit codes: 0 reported, 1 refused, 2 wrong usage or no certificate, 65 a document that the receiver will never take, 75
-not reached. An error is one sentence on standard error.
+(docs/watch.md): an incident ``raised`` or ``over``, a change, or ``watching``. After a report, the command renews the
+certificate if due. Exit codes: 0 reported (with ``--check``: flags and certificate are good), 1 refused, 2 wrong usage
+or no certificate, 65 a document that the receiver will never take, 75 not reached. An error is one sentence on standard
+error.
 """
 
 import argparse
@@ -94,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
         description="Report the results of this host's watch to the receiver.",
     )
-    parser.add_argument("--receiver-url", required=True, metavar="URL", help="the receiver")
+    parser.add_argument("--receiver-url", required=True, metavar="URL", help="address of the receiver")
     parser.add_argument("--host-id", required=True, metavar="NAME", help="name of this host")
     parser.add_argument(
         "--tls-dir", type=Path, metavar="DIR", help="folder of the certificate; default: where joining stores it"
@@ -109,7 +110,7 @@ def main(argv: Sequence[str] | None = None, *, connect: Connect = connect, stdin
     try:
         if not re.fullmatch(HOST_ID_PATTERN, args.host_id):
             raise ValueError(
-                f"{args.host_id!r} cannot be the name of a host: 1 to 64 letters, digits, dots, dashes and underscores"
+                f"{args.host_id!r} cannot be a host's name: 1 to 64 letters, digits and ._-, a letter or digit first"
             )
         credentials = credentials_of(args.receiver_url, args.host_id, args.tls_dir or watcher_folder(args.host_id))
         client = connect(args.receiver_url, args.host_id, credentials)

@@ -1,9 +1,9 @@
 """Install the worker (or the receiver) as a service of this machine, or remove it.
 
 This is the logic of scripts/install-training-worker.sh and scripts/install-training-worker-windows.ps1; a receiver is
-installed with ``python -m training.fleet.install receiver``. Before an installation it examines the machine, and stops
-with all reasons at once if the machine is not ready. Then it does one step at a time and announces each. Repeating the
-same command does only what is not done yet.
+installed with ``python -m training.fleet.install receiver``. Before an installation this program examines the machine,
+and stops with all reasons at once if the machine is not ready. Then the program does one step at a time and announces
+each. If the same command is repeated, steps that are found done are skipped.
 """
 
 import argparse
@@ -181,7 +181,7 @@ def _must_be_administrator(system: System) -> None:
 
     if not is_administrator():
         how = "with sudo" if system is System.LINUX else "in PowerShell as administrator"
-        raise InstallError(f"removing a service is the administrator's; repeat the same line {how}")
+        raise InstallError(f"removing a service needs an administrator; repeat the same line {how}")
 
 
 def _must_have_delivered(saved: Path) -> None:
@@ -226,14 +226,14 @@ def _tell(kind: str, words: str) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="install",
-        description="Install the training worker (or receiver) as a service. It may be repeated.",
+        description="Install the training worker (or receiver) as a service. The command may be repeated.",
         allow_abbrev=False,
     )
     parser.add_argument("role", nargs="?", default="worker", choices=[str(each) for each in MachineRole])
-    parser.add_argument("--receiver-url", metavar="URL", help="the receiver (default: as installed before)")
-    parser.add_argument("--host-id", metavar="NAME", help="this host in the fleet (its node name)")
+    parser.add_argument("--receiver-url", metavar="URL", help="address of the receiver (default: as installed before)")
+    parser.add_argument("--host-id", metavar="NAME", help="this host's name (default: as before, or the node name)")
     parser.add_argument("--code", help="the one-time code that `cis490-jobs enroll` printed")
-    parser.add_argument("--fingerprint", help="fingerprint of the receiver's authority, from the same line")
+    parser.add_argument("--fingerprint", help="fingerprint of the receiver's authority, as enroll printed it")
     parser.add_argument(
         "--flags", help="further flags of the service's program, in one argument: --flags='--on-silence pause'"
     )

@@ -31,7 +31,8 @@ class Ran:
     output: str = ""
 
     def last_words(self) -> str:
-        """Return the last non-empty line of output; without any, the exit status or ``no output``."""
+        """Return the last non-empty line of output, at most 400 characters of it; without such a line, the exit status
+        or ``no output``."""
         lines = [line.strip() for line in self.output.splitlines() if line.strip()]
         silence = f"exit status {self.code}" if self.code else "no output"
         return lines[-1][-LAST_WORDS:] if lines else silence
@@ -67,7 +68,7 @@ class Site:
 
 
 class InstallStep:
-    """A step of an installation. ``is_done`` and ``do`` raise InstallError or OSError."""
+    """A step of an installation. ``is_done`` and ``do`` raise InstallError, OSError or LookupError."""
 
     words: ClassVar[str] = ""  # its description for people; {0} is the step
     already: ClassVar[str] = "there"  # its state where it is done
@@ -220,8 +221,8 @@ class Command(InstallStep):
 
 @dataclass(frozen=True)
 class FetchCertificate(InstallStep):
-    """Get this host's certificate with a one-time code; ``mark`` stores the last used code's hash, so that each code is
-    used once."""
+    """Get this host's certificate with a one-time code; ``mark`` stores the last used code's hash, so that a repeated
+    installation does not use the code again."""
 
     argv: Sequence[str]
     code: str

@@ -1,8 +1,8 @@
 """The program of the Scheduled Task: run the worker with the settings in the installer's file, and with a log of
 bounded size.
 
-Task Scheduler does not store a program's output. Here the log, and all other output, goes to one file that is rotated
-at 2 MiB; five are kept. This module can be imported on every system, so that tests need no Windows.
+Task Scheduler does not store a program's output. This program writes its log and all other output to one file, which is
+rotated at 2 MiB; five older files are kept. This module can be imported on every system, so that tests need no Windows.
 """
 
 import argparse
@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     exception."""
     replace_unprintable()
     parser = argparse.ArgumentParser(prog="python -m training.fleet.install.windows_task", allow_abbrev=False)
-    parser.add_argument("--settings", type=Path, required=True, help="what the installer wrote")
+    parser.add_argument("--settings", type=Path, required=True, help="the settings file that the installer wrote")
     args = parser.parse_args(argv)
     try:
         settings = strict_json.loads(args.settings.read_text("utf-8"))

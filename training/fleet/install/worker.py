@@ -40,7 +40,7 @@ def first_steps(request: InstallRequest, tls: PurePath, mark: PurePath, as_user:
 
 
 def joining(request: InstallRequest, folder: PurePath, mark: PurePath, as_user: str | None) -> Sequence[InstallStep]:
-    """Return the step that gets a certificate into ``folder``; no step without a code."""
+    """Return the step that gets a certificate into ``folder``; no step without a code and a fingerprint."""
     if request.code is None or request.fingerprint is None:
         return []
     argv = [str(request.python), "-m", "training.fleet.join", "--receiver-url", request.receiver_url]

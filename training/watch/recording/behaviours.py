@@ -14,8 +14,8 @@ from training.watch.recording.loopback import WORDS, FarEnd
 
 
 class Context(NamedTuple):
-    """The things that a behaviour works with: its scratch folder (already filled), its random generator, its intensity
-    from 0 to 1, and the ports of the servers that it may call."""
+    """The values that a behaviour gets: its scratch folder (already filled), its random generator, its intensity from 0
+    to 1, and the ports of the servers that it may call."""
 
     scratch: Path
     rng: random.Random
@@ -59,7 +59,7 @@ def behaviour(summary: str, *, malicious: bool = False, paced: bool = True) -> C
 
 def fill_scratch(scratch: Path, rng: random.Random, total_bytes: int) -> None:
     """Write files of ``total_bytes`` together below ``scratch / "files"``: texts and incompressible data, from 2 KiB to
-    1 MiB each, and drop them from the kernel's cache."""
+    1 MiB each (the last may be smaller). Drop the files from the kernel's cache where that is possible."""
     left, number = total_bytes, 0
     while left > 0:
         size = min(left, int(2 ** rng.uniform(11, 20)))

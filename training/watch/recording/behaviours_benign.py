@@ -126,7 +126,7 @@ def log_processing(ctx: Context) -> Iterator[None]:
         yield
 
 
-@behaviour("back files up: read, hash, pack into an archive, send the archive to a store on loopback")
+@behaviour("back files up: read, hash, pack into an archive; half of the runs send it to a store on loopback")
 def backup(ctx: Context) -> Iterator[None]:
     sends = ctx.rng.random() < 0.5
     while True:

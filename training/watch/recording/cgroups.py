@@ -1,8 +1,8 @@
 """Linux control groups, version 1, version 2 or both: read what a container has used, and create a small container.
 
 Version 1 keeps each controller in a tree of its own; version 2 has one tree. On "hybrid" machines both are mounted, and
-the version 2 tree carries no controllers. Its ``cpu.stat`` and pressure files are still preferred, if they exist,
-because they are more exact.
+the version 2 tree carries no controllers. CPU times are read from the version 2 ``cpu.stat`` if it exists, because it
+is more exact; pressure is read from version 2 only.
 """
 
 import os
@@ -19,7 +19,7 @@ V1_CONTROLLERS = ("cpu", "cpuacct", "memory", "blkio", "pids")
 
 
 class CgroupError(Exception):
-    """No control group can be made: none are mounted here, or this user may not make one."""
+    """No control group can be made: none are mounted here, or the system or this user's rights do not permit it."""
 
 
 class Cgroup(NamedTuple):
@@ -140,7 +140,7 @@ def create(name: str, limits: ContainerLimits, device: str) -> Cgroup:
             v2 / "io.max": f"{device} rbps={limits.disk_read_bps} wbps={limits.disk_write_bps}",
         }
     else:
-        raise CgroupError("No control groups are mounted here: recording several hosts at once needs Linux.")
+        raise CgroupError("No usable control groups are mounted: recording several hosts at once needs Linux's.")
     try:
         if v2 is not None and not group.v1:
             for controller in ("cpu", "memory", "io", "pids"):

@@ -2,7 +2,7 @@
 
 The view ``machine`` reads psutil and /proc: a whole host, without privileges, on every system that psutil supports. The
 view ``container`` reads the control group and the network namespace in which the recorded work runs. Other work on the
-same hardware hardly changes its samples. Channels that a view cannot measure are absent or None.
+same hardware hardly changes the samples of ``container``. Channels that a view cannot measure are absent or None.
 """
 
 import math

@@ -157,7 +157,7 @@ def write(out: Path, order: RecordingOrder, view: View, tape: Tape, clock: Clock
 
 def code_version() -> episode.CodeVersion:
     """Return the commit and branch of the checkout (``unknown`` without a checkout or git), and whether tracked files
-    of this package have uncommitted changes."""
+    of this package have uncommitted changes (True if git cannot tell)."""
 
     def git(*arguments: str) -> str:
         with suppress(OSError):
@@ -182,7 +182,7 @@ def choose_collector(view: str) -> Collector:
     """
     group = cgroups.own_cgroup() if view != View.MACHINE else None
     if group is None and view == View.CONTAINER:
-        raise RecordError("This process lives in no control group of its own: record with --view machine.")
+        raise RecordError("This process is in no control group that counts its usage: give --view machine.")
     if group is None or (view != View.CONTAINER and not cgroups.is_bounded(group)):
         return MachineCollector()
     return ContainerCollector(group)
@@ -215,7 +215,7 @@ def _record_here(args: argparse.Namespace) -> Path:
     if not _HOST_NAME.fullmatch(args.host):
         raise ValueError(
             f"--host {args.host!r} cannot be a host's name: 1 to 64 letters, digits, dots, dashes and underscores, "
-            "so that train_hosts in a plan can name it."
+            "the first a letter or digit, so that train_hosts in a plan can name it."
         )
     clock = SystemClock()
     seed = random.SystemRandom().getrandbits(31) if args.seed is None else args.seed

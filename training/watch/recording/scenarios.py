@@ -1,8 +1,8 @@
 """Scenarios: the phases of a recording, each with the behaviour that runs in it; the phases determine the labels.
 
-A scenario is named after its main behaviour, except for ``idle`` and ``ordinary``. Before and after that behaviour the
-host idles or works harmlessly, so that only some phases of a malicious-like scenario are malicious. All times and
-intensities are drawn from the generator that the caller gives; equal seeds give equal phases.
+A scenario is named after its main behaviour, except for ``idle`` and ``ordinary``. In a malicious-like scenario the
+host idles or works harmlessly before and after the malicious behaviour, so that only some phases are malicious. All
+times and intensities are drawn from the generator that the caller gives; equal seeds and arguments give equal phases.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ ALONE = 0.55  # of all active phases; in the others something harmless runs besi
 
 
 class Phase(NamedTuple):
-    """A part of an episode, from ``start_s`` (seconds since the episode began) until the next phase starts.
+    """A part of an episode, from ``start_s`` (seconds since the episode began) until the next phase starts or the
+    episode ends.
 
-    In this time the episode has the label ``name``, and ``behaviour`` (None: nothing) runs at ``intensity`` between 0
-    and 1. ``company`` is a harmless behaviour that runs at the same time, and does not change the label.
+    During the phase the episode has the label ``name``, and ``behaviour`` (None: nothing) runs at ``intensity`` between
+    0 and 1. ``company`` is a harmless behaviour that runs at the same time, and does not change the label.
     """
 
     start_s: float
@@ -41,7 +42,7 @@ class Phase(NamedTuple):
 SCENARIOS = {
     IDLE: Behaviour(IDLE, False, "nothing beyond what the host does anyway"),
     **BEHAVIOURS,
-    ORDINARY: Behaviour(ORDINARY, False, "a host's everyday mix of light work: what references are made of"),
+    ORDINARY: Behaviour(ORDINARY, False, "a host's everyday mix of light work"),
 }
 
 

@@ -43,7 +43,7 @@ class Stage:
 
     def open(self) -> None:
         """Start the servers that behaviours contact, outside the container, as they represent other machines. Raises
-        RecordError."""
+        RecordError if they cannot be started."""
         self.far_end = subprocess.Popen(
             [sys.executable, "-m", "training.watch.recording.loopback"],
             stdin=subprocess.PIPE,
@@ -53,7 +53,7 @@ class Stage:
         assert self.far_end.stdout is not None
         self.far_ports = self.far_end.stdout.readline().decode().strip()
         if not self.far_ports:
-            raise RecordError("The far end, to whom behaviours talk, could not be started.")
+            raise RecordError("The servers that behaviours contact could not be started.")
 
     def start(self, phase: Phase, scratch: Path) -> Running:
         assert phase.behaviour is not None

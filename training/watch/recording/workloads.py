@@ -27,8 +27,8 @@ DEFAULT_SCRATCH_BYTES = 4 << 20
 
 
 class Pacer:
-    """Computes the pauses between a behaviour's steps, so that work takes about the share ``duty`` of the time, in
-    bursts rather than evenly."""
+    """Computes the pauses between a behaviour's steps, so that work takes about the share ``duty`` (at least 0.02) of
+    the time, in bursts rather than evenly."""
 
     def __init__(self, duty: float, rng: random.Random, clock: Clock) -> None:
         self._duty, self._rng, self._clock = max(0.02, min(1.0, duty)), rng, clock
@@ -50,7 +50,8 @@ class Pacer:
 
 
 def run(name: str, ctx: Context, clock: Clock, duration_s: float) -> None:
-    """Run a behaviour for ``duration_s`` seconds, or until the process that started this one has ended.
+    """Run a behaviour until its steps end, ``duration_s`` seconds have passed, or the process that started this one has
+    ended.
 
     A recorder that is killed cannot kill its behaviours, so each checks whether its parent still runs.
     """
@@ -68,8 +69,8 @@ def run(name: str, ctx: Context, clock: Clock, duration_s: float) -> None:
 def dress(rng: random.Random) -> bytearray:
     """Start a random number of sleeping threads, and return a random amount of memory for the caller to keep.
 
-    Both are random because otherwise a detector could recognise recorded behaviours by the threads and memory of this
-    program.
+    Threads and memory are random because otherwise a detector could recognise recorded behaviours by this program's
+    threads and memory.
     """
     for _ in range(rng.choice((0, 0, 1, 2, 4, 7))):
         threading.Thread(target=threading.Event().wait, daemon=True).start()
@@ -80,7 +81,9 @@ def main(argv: list[str] | None = None) -> int:
     replace_unprintable()
     parser = argparse.ArgumentParser(prog="training.watch.recording.workloads", description=__doc__, allow_abbrev=False)
     parser.add_argument("behaviour", choices=sorted(BEHAVIOURS))
-    parser.add_argument("--scratch", type=Path, required=True, help="a folder to work in; it is filled when empty")
+    parser.add_argument(
+        "--scratch", type=Path, required=True, help="a folder to work in; filled if it has no folder files"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--intensity", type=float, default=0.5)
     parser.add_argument("--duration-s", type=float, default=3600.0)
