@@ -335,6 +335,21 @@ def test_nothing_is_acknowledged_in_a_file_that_another_program_took_away(tmp_pa
             assert (hosts(found), found.damage()) == (["more of ours", "ours"], [])
 
 
+def test_a_reader_who_holds_back_the_log_is_no_other_program(tmp_path):
+    db = SqliteDatabase(tmp_path / "jobs.db")
+    with db.transaction():
+        db.run("add_plan_dataset", name="long", dataset_id="a" * 400_000)
+    with closing(SqliteDatabase(db.path, read_only=True)) as reader, reader.snapshot():
+        reader.all("plan_datasets")
+        with db.transaction():
+            db.connection.execute("UPDATE plan_datasets SET dataset_id = ?", ("b" * 400_000,))  # the last pages again
+        db.connection.execute("PRAGMA wal_checkpoint(PASSIVE)")  # the file alone: a new header, without these pages
+        with db.transaction():
+            note(db, "ours")
+    assert hosts(db) == ["ours"]
+    db.close()
+
+
 def test_nothing_is_acknowledged_in_a_file_that_went_during_the_transaction(db):
     with pytest.raises(DatabaseLost, match="another program removed"), db.transaction():
         Path(db.path).rename(f"{db.path}.away")

@@ -187,10 +187,12 @@ class SqliteDatabase:
             return
         remedy = f"put the right file there before the next start, or bring it back with {_WAYS_BACK}"
         if there is not None and there[:2] == self._place[:2]:
-            if there != self._place and not self._is_named():
+            names = self._names if there == self._place else self._names_alone()
+            if names != self._names:
                 what = "another database was written over"
-                with contextlib.suppress(OSError):
-                    os.truncate(self._log_path, 0)
+                if names is not None:  # the log stays beside a damaged file: it may be all that is left
+                    with contextlib.suppress(OSError):
+                        os.truncate(self._log_path, 0)
             elif log_is_ours:
                 self._place = there  # this program wrote its log into the file
                 return
@@ -204,15 +206,21 @@ class SqliteDatabase:
             f"{what} the database {self.path} while it was in use, so nothing more is granted or taken in; {remedy}"
         )
 
-    def _is_named(self) -> bool:
-        """Return whether the file alone, without its log, holds the id of the database that was opened. A file that
-        cannot be opened counts as True, a damaged one as False."""
+    def _names_alone(self) -> list[str] | None:
+        """Return the database ids in the file alone, without its log; None if it is damaged. If it cannot be read now,
+        return the id of the database that was opened."""
         uri = f"{Path(self.path).absolute().as_uri()}?mode=ro&immutable=1"
         try:
             with closing(sqlite3.connect(uri, uri=True)) as alone:
-                return self._named_by(alone) == self._names
-        except sqlite3.Error as error:  # SQLITE_ERROR: it has no such table
-            return not getattr(error, "sqlite_errorname", "").startswith((*_DAMAGED, "SQLITE_ERROR"))
+                # While a reader holds back the log, only parts of it are written into the file. The file may then be
+                # shorter than its header says, which SQLite takes for damage unless this is on.
+                alone.execute("PRAGMA writable_schema = ON")
+                return self._named_by(alone)
+        except sqlite3.Error as error:
+            name = getattr(error, "sqlite_errorname", "")
+            if name.startswith(_DAMAGED):
+                return None
+            return [] if name == "SQLITE_ERROR" else self._names  # the former: it has no such table
 
     def _named_by(self, connection: sqlite3.Connection) -> list[str]:
         return [row[0] for row in connection.execute(self._sql["database_id"]).fetchall()]
