@@ -1,4 +1,4 @@
-"""``python -m training.fleet.manifest``."""
+"""Check a manifest by the command ``python -m training.fleet.manifest FILE``."""
 
 import sys
 

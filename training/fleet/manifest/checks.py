@@ -75,7 +75,7 @@ def dataset_among(known: Catalogue | None) -> Kind[str]:
 
 def check_head(root: TomlTable, *, stem: str) -> str:
     """Check the schema version and the plan's name, and return the name; ``stem`` (from the file's name) if the plan
-    has none."""
+    has no valid one."""
     version = root.take("schema_version", whole(0, 2**31), SCHEMA_VERSION)
     if version != SCHEMA_VERSION:
         message = f"this program reads schema_version {SCHEMA_VERSION}, not {version}"
@@ -137,7 +137,7 @@ def check_hosts(root: TomlTable, trainers: Trainers) -> dict[str, HostSpec]:
 
 
 _PATH = matching(re.compile(r"/[^\x00-\x1f\x7f]{1,1023}"), "a file's absolute path")
-_NAME_OF_VARIABLE = matching(kinds.VARIABLE, "a variable's name: letters, digits and underscores")
+_NAME_OF_VARIABLE = matching(kinds.VARIABLE, "a variable's name: letters, digits and underscores, no digit first")
 _MAIL = matching(re.compile(r"[^\s@<>,]{1,64}@[A-Za-z0-9.-]{1,190}"), "a mail address, as ada@example.org")
 _MAILS = list_of(_MAIL, least=1, most=50)
 _NOTICES = list_of(one_of([kind.value for kind in NoticeKind], "kind of notice"), least=1, most=20)
@@ -233,8 +233,8 @@ def _keep(value: Any) -> int | None:
 
 
 def check_jobs(root: TomlTable, defaults: Defaults, trainers: Trainers, dataset: Kind[str]) -> list[JobSpec]:
-    """Check ``[[jobs]]`` and return the jobs of all entries without a mistake of their own. Only these are compared for
-    equal ids."""
+    """Check ``[[jobs]]`` and return the jobs of all entries without a mistake of their own. Only the jobs of such
+    entries are compared for equal ids."""
     sound: list[JobSpec] = []
     names: set[str] = set()
     by_id: dict[str, JobSpec] = {}

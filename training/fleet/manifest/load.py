@@ -1,8 +1,8 @@
 """The operator's manifest: read it, check it key by key, and turn it into jobs.
 
-``load_manifest`` returns a plan without a mistake, or raises :class:`ManifestError` with all mistakes, each with file,
-key and, where known, line and suggestion. ``python -m training.fleet.manifest FILE [--json]`` prints the plan's jobs,
-or the mistakes.
+``load_manifest`` returns a plan without a mistake, or raises :class:`ManifestError` with the mistakes found, each with
+file, key and, where known, line and suggestion. ``python -m training.fleet.manifest FILE [--json]`` prints the plan's
+jobs, or the mistakes.
 """
 
 import argparse
@@ -47,7 +47,8 @@ def default_describer() -> Describer:
 def load_manifest(
     path: str | Path, *, describer: Describer | None = None, datasets: Catalogue | None = None
 ) -> Manifest:
-    """Read and check the file ``path`` and return the plan. Raises :class:`ManifestError` with every mistake in it.
+    """Read and check the file ``path`` and return the plan. Raises :class:`ManifestError` with the mistakes that were
+    found.
 
     Without ``datasets`` the plan's references to data sets stay as written.
     """
@@ -64,8 +65,8 @@ def read_manifest(path: Path) -> str:
 
 
 def parse_manifest(source: str, *, path: Path, describer: Describer, datasets: Catalogue | None = None) -> Manifest:
-    """Check the text ``source`` and return the plan. Raises :class:`ManifestError` with every mistake, in which the
-    file is called ``path``."""
+    """Check the text ``source`` and return the plan. Raises :class:`ManifestError` with the mistakes that were found,
+    in which the file is called ``path``."""
     problems: list[UnplacedMistake] = []
     try:
         with ThreadPoolExecutor(1) as beside:  # they start while a long plan is read
@@ -92,7 +93,8 @@ def parse_manifest(source: str, *, path: Path, describer: Describer, datasets: C
 
 
 def check_values(values: Json, *, path: Path, describer: Describer, datasets: Catalogue | None = None) -> Manifest:
-    """Check a plan that was read on another machine; raises :class:`ManifestError` with every mistake, without lines.
+    """Check a plan that was read on another machine; raises :class:`ManifestError` with the mistakes that were found,
+    without lines.
 
     Only built-in trainers are asked for their flags, so the hyperparameters of custom trainers are checked only in
     their form. Channels are not checked, because they name files on the other machine.

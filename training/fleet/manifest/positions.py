@@ -1,7 +1,7 @@
 """The lines of a manifest's keys. This module is loaded only to report a mistake.
 
-``tomllib`` keeps no positions; tree-sitter's TOML grammar does. Where tree-sitter is not installed, mistakes are
-reported without a line.
+``tomllib`` keeps no positions; tree-sitter's TOML grammar does. Where tree-sitter is not installed, only mistakes in
+syntax or encoding are reported with a line.
 """
 
 from __future__ import annotations

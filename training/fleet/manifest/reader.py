@@ -1,8 +1,8 @@
 """Read one TOML table key by key, collecting every problem instead of stopping at the first.
 
 A *kind* is a function that takes a raw value and returns it checked, or raises :class:`WrongValueError`. A
-:class:`TomlTable` notes the keys that were read; every other key is unknown and is reported with the nearest right
-name.
+:class:`TomlTable` notes the keys that were read; :meth:`TomlTable.finish` reports every other key as unknown, with a
+hint at the right name.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class UnplacedMistake:
 
 
 class WrongValueError(ValueError):
-    """The value of a key is not allowed. ``more`` holds the further mistakes of a list that has several."""
+    """The value of a key is not allowed. ``more`` holds the further mistakes of a value that has several."""
 
     def __init__(
         self, message: str, suggestion: str = "", *, at: KeyPath = (), more: Sequence[WrongValueError] = ()
@@ -76,7 +76,8 @@ class TomlTable:
 
     @property
     def varied(self) -> Iterable[str]:
-        """The keys whose values may differ from those of other tables made from the same entry."""
+        """The top-level keys by which tables made from the same entry differ; a rotation is represented by
+        ``test_hosts`` alone."""
         return (str(place[0]) for place in self._moved)
 
     def has(self, key: str) -> bool:
@@ -268,11 +269,9 @@ def list_of(
 
     def whole_list(value: Any) -> tuple[str, ...]:
         if not isinstance(value, list) or not least <= len(value) <= most:
-            size = f"at least {least}" if least else f"at most {most}"
             hint = f"write [{', '.join(map(_quoted, words(value)))}]" if isinstance(value, str) else ""
             found = f"one of {len(value)}" if isinstance(value, list) else shown(value)
-            entries = "entry" if size.endswith(" 1") else "entries"
-            raise WrongValueError(f"must be a list of {size} {entries}, not {found}", hint)
+            raise WrongValueError(f"must be a list of {least} to {most} entries, not {found}", hint)
         good: list[str] = []
         wrong: list[WrongValueError] = []
         for index, entry in enumerate(value):

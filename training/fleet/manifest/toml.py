@@ -1,7 +1,8 @@
-"""The parser of a manifest's TOML, which finds every syntax mistake that can be separated from its neighbours.
+"""The parser of a manifest's TOML, which finds up to :data:`SYNTAX_MISTAKES_MAX` syntax mistakes if each stands alone
+in its line.
 
-``tomllib`` stops at the first mistake. A ``key = value`` line with a mistake is skipped and reading continues, so that
-one wrong quote does not hide ten wrong names further down.
+``tomllib`` stops at the first mistake. A ``key = value`` line whose mistake stands alone is skipped and reading
+continues, so that one wrong quote does not hide ten wrong names further down.
 """
 
 import re
@@ -32,7 +33,7 @@ _REMEDIES = {
 
 
 class UnreadableError(Exception):
-    """The file cannot be read at all; the attached problem names the cause."""
+    """The file cannot be read at all; the attribute ``problem`` names the cause."""
 
     def __init__(self, message: str, suggestion: str = "", line: int | None = None) -> None:
         super().__init__(message)
@@ -52,8 +53,8 @@ class Document:
 
 
 def read_source(path: Path) -> str:
-    """Return the text of the file ``path``. Raises :class:`UnreadableError` if it is missing, too large, or not
-    UTF-8."""
+    """Return the text of the file ``path``. Raises :class:`UnreadableError` if it cannot be read, is no regular file,
+    is larger than :data:`BYTES_MAX`, or is not UTF-8."""
     try:
         if path.exists() and not path.is_file():
             raise UnreadableError("this is not a regular file", "name the manifest itself")

@@ -1,7 +1,7 @@
 """The types of the operator's plan, in which each key is declared by one line with its allowed values, and of a plan's
 mistakes.
 
-All classes here are immutable. :func:`read` checks a manifest by these declarations, and ``to_dict`` returns the plain
+The records here are immutable. :func:`read` checks a manifest by these declarations, and ``to_dict`` returns the plain
 values for the queue and the wire.
 """
 

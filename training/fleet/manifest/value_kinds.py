@@ -30,7 +30,8 @@ host_name = matching(
 )
 host_names = list_of(host_name)
 model_name = matching(
-    re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}"), "a name of 1 to 64 small letters, digits, dots, dashes or underscores"
+    re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}"),
+    "a name (a small letter or digit, then up to 63 small letters, digits, dots, dashes or underscores)",
 )
 outputs = list_of(matching(_OUTPUT, "a file's name without folders; {model} and {mode} are filled in"), most=32)
 command = list_of(text(4096), least=1, most=100, words=str.split)
@@ -47,7 +48,7 @@ def n_resamples(value: Any) -> int:
     if 0 < number < N_RESAMPLES_MIN:
         raise WrongValueError(
             f"must be 0 (no intervals) or from {N_RESAMPLES_MIN} to {N_RESAMPLES_MAX}, not {number}: "
-            "the ends of fewer draws are a matter of luck"
+            "fewer draws make unreliable intervals"
         )
     return number
 
@@ -121,7 +122,9 @@ def variables(value: Any) -> dict[str, str]:
     wrong = []
     for name, content in given.items():
         if not VARIABLE.fullmatch(name):
-            wrong.append(WrongValueError("is no variable's name: letters, digits and underscores", at=(name,)))
+            wrong.append(
+                WrongValueError("is no variable's name: letters, digits and underscores, no digit first", at=(name,))
+            )
         elif (why := no_variable_because(name)) is not None:
             wrong.append(WrongValueError(f"cannot be set here: {why}", at=(name,)))
         else:

@@ -299,7 +299,7 @@ def _file(entry: _File) -> File:
         whole = len(file.packed) % RECORD_BYTES == 0 and sum(lengths) == file.size
         if whole and all(0 < length <= CHUNK_BYTES for length in lengths):
             return file
-    raise BadListing(f"the pieces of {entry.path[:80]!r} must be SHA-256 digests that cover its size")
+    raise BadListing(f"the pieces of {entry.path[:80]!r} must be SHA-256 digests with lengths that add up to its size")
 
 
 def check_paths(paths: Iterable[str]) -> None:
@@ -309,7 +309,7 @@ def check_paths(paths: Iterable[str]) -> None:
     for path in paths:
         parts = path.split("/")
         if len(path) > PATH_CHARS_MAX or len(parts) > FOLDERS_MAX + 1:
-            raise BadListing(f"the path {path[:80]!r} is too long or too deep")
+            raise BadListing(f"the path {path[:80]!r} has over {PATH_CHARS_MAX} characters or {FOLDERS_MAX} folders")
         for part in parts:
             if not _PART.fullmatch(part) or _DEVICE.fullmatch(part):
                 raise BadListing(

@@ -63,7 +63,7 @@ def pack(
     states, and OSError when the disk fails. After an error ``target`` is as it was before the call.
     """
     if any(Path(name).name != name for name in outputs):
-        raise BundleError(f"the outputs {', '.join(outputs)} lie outside the trainer's own folder")
+        raise BundleError(f"one of the outputs {', '.join(outputs)} lies outside the trainer's own folder")
     if outputs:
         members = [_Member(out_dir / name) for name in outputs]
     else:

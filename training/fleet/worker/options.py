@@ -161,7 +161,7 @@ _TABLE = (
     # flag, type, metavar, default, help
     ("--receiver-url", str, "URL", "http://10.100.0.1:8445", "the receiver"),
     ("--host-id", str, "NAME", None, "name of this host; without it, $FLEET_HOST_ID or the node name"),
-    ("--repo-root", Path, "DIR", ROOT, "the checkout; paths below are relative to it"),
+    ("--repo-root", Path, "DIR", ROOT, "the checkout, in which relative paths of the other options begin"),
     ("--venv-python", Path, "FILE", Path(sys.executable), "the interpreter that starts trainers"),
     ("--artifacts-dir", Path, "DIR", Path("artifacts"), "trainers' models, in a folder for each host id"),
     ("--reports-dir", Path, "DIR", Path("reports/eval"), "trainers' reports, in a folder for each host id"),
@@ -177,7 +177,7 @@ _TABLE = (
     ("--accept-database", database_id, "ID", None, "once: deliver undelivered work to this database"),
     ("--poll-s", seconds, "S", 15.0, "pause after an empty or failed claim when the receiver cannot wait"),
     ("--heartbeat-s", seconds, "S", HEARTBEAT_S, "seconds between two heartbeats of a running job"),
-    ("--silence-limit", seconds_or_none, "S", 1800.0, "stop a trainer without output and CPU use; 0: never"),
+    ("--silence-limit", seconds_or_none, "S", 1800.0, "stop a trainer without output and CPU use for S s; 0: never"),
 )
 # fmt: on
 

@@ -93,7 +93,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--tls-dir", type=Path, default=Path("tls"), metavar="DIR", help="folder of the certificate")
     parser.add_argument(
-        "--within-s", type=float, default=86_400.0, metavar="S", help="stop after S; the worker fetches the rest"
+        "--within-s",
+        type=float,
+        default=86_400.0,
+        metavar="S",
+        help="stop after S seconds; the worker fetches the rest",
     )
     return parser
 

@@ -93,7 +93,9 @@ def names(spec: Json) -> tuple[str, str]:
 def _name(spec: Json, key: str) -> str:
     value = spec.get(key)
     if not isinstance(value, str) or not _NAME.fullmatch(value):
-        raise BadSpecError(f"the job's {key} is {value!r}: only a-z, 0-9, dot, dash and underscore")
+        raise BadSpecError(
+            f"the job's {key} is {value!r}: only a-z, 0-9, dot, dash and underscore, at most 64, a-z or 0-9 first"
+        )
     return value
 
 
