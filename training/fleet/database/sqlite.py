@@ -64,7 +64,7 @@ class SqliteDatabase:
         """
         if sqlite3.sqlite_version_info < _MIN_SQLITE:
             raise DatabaseError(
-                f"SQLite {sqlite3.sqlite_version} is too old, at least 3.37 is needed; use a newer Python"
+                f"SQLite {sqlite3.sqlite_version} is too old, at least 3.37 is needed; use a Python with a newer SQLite"
             )
         self.path = str(path)
         self._log_path = f"{path}-wal"

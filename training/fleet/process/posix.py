@@ -1,4 +1,5 @@
-"""Processes on Linux and macOS: sessions, groups, control groups, signals. It defines the same names as windows.py."""
+"""Processes on Linux and macOS: sessions, groups, control groups, signals. It defines the same functions as
+windows.py."""
 
 import contextlib
 import hashlib

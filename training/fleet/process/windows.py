@@ -1,4 +1,4 @@
-"""Processes on Windows: a job object that dies with the worker. It defines the same names as posix.py.
+"""Processes on Windows: a job object that dies with the worker. It defines the same functions as posix.py.
 
 Windows has no process groups that one could kill, and a child does not die with its parent. A *job object* with
 KILL_ON_JOB_CLOSE does both: every process that a member starts is a member, and when the last handle to the object is

@@ -61,7 +61,8 @@ class Attempts:
         return [attempt_of(row) for row in self._db.all("attempts_of_job", job_id=job_id)]
 
     def of_generation(self, job: Job) -> list[Attempt]:
-        """Return the attempts of a job since it was requeued last."""
+        """Return the attempts of a job's present generation: those since its last requeue, or all if it was never
+        requeued."""
         return [each for each in self.of_job(job.job_id) if each.generation == job.generation]
 
     def live_on(self, host: str) -> list[Attempt]:

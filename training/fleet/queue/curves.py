@@ -26,8 +26,8 @@ class Curves:
     _db: Database
 
     def add(self, attempt: Attempt, points: Iterable[tuple[int, Json]]) -> None:
-        """Store the points of these output lines, as pairs of line number and point; figures of an epoch that was
-        reported before are replaced.
+        """Store the points of these output lines, as pairs of line number and point; a figure of an epoch that was
+        reported before is replaced, unless the new one is None.
 
         A point has ``epoch``, ``loss``, ``metric`` and ``seconds``, the last three perhaps None.
         """
@@ -45,15 +45,17 @@ class Curves:
         self._db.run("add_sample", **attempt.key, seq=seq, seconds=seconds, apart_s=apart_s, **used)
 
     def of_job(self, job_id: str, attempt: int | None, most: int) -> list[Row]:
-        """Return the points of a job's curve, or of one attempt's: at most ``most`` rows, in the order of epochs.
+        """Return at most ``most`` points of a job's curve, or of one attempt's, in the order of epochs; of too many,
+        those with the lowest and highest figures of each group of epochs.
 
-        If a later attempt trained the same epochs again, only its rows are returned for them.
+        Of each attempt, only the epochs before the first epoch of every later attempt are returned.
         """
         buckets = max(1, (most - 2) // _A_POINT_BUCKET)
         return self._db.all("curve", job_id=job_id, attempt=attempt, most=most, buckets=buckets)
 
     def samples(self, job_id: str, attempt: int, most: int) -> list[Row]:
-        """Return at most ``most`` samples of an attempt, in the order of time."""
+        """Return at most ``most`` samples of an attempt, in the order of time; of too many, those with the lowest and
+        highest figures of each span of time."""
         buckets = max(1, (most - 2) // _A_SAMPLE_BUCKET)
         return self._db.all("samples", job_id=job_id, attempt=attempt, most=most, buckets=buckets)
 

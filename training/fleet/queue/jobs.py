@@ -65,8 +65,8 @@ class JobQueue(QueueState):
 
     @property
     def database_id(self) -> str:
-        """Return the database's id, which was drawn at random when the database was made; every copy has the same
-        id."""
+        """Return the database's id, which was drawn at random when the database was first made. Every copy has the same
+        id, and so has a rebuilt database."""
         return id_of(self.db)
 
     def close(self) -> None:
@@ -140,8 +140,8 @@ class JobQueue(QueueState):
             return True
 
     def sweep_stale(self, *, stale_after_s: float | None = None, max_attempts: int | None = None) -> int:
-        """End every live attempt whose last heartbeat is older than ``stale_after_s``; return the number of ended
-        attempts.
+        """End every live attempt whose last heartbeat, or without one its grant, is older than ``stale_after_s``;
+        return the number of ended attempts.
 
         The jobs become pending and claimable at once, or failed when max_host_losses or max_grants of the policy is
         used up. If only one host used it up, and another may try the job, the job stays pending for now. With

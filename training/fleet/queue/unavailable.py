@@ -66,8 +66,8 @@ class Quarantines(QueuePart):
             self._refund(claims)
 
     def _agreed(self, job: Job, by: str) -> None:
-        """Take back what the refusals of a job speak against its hosts, if two of them refused it; release a host that
-        is in quarantine only for that."""
+        """If two hosts refused a job, stop counting these refusals against hosts, and release each host that is in
+        quarantine only because of them."""
         alike = {each.attempt: each.host for each in self._attempts.of_generation(job) if each.refused}
         hosts = {*alike.values()}
         if len(hosts) < 2:

@@ -164,7 +164,7 @@ class Authority:
         ends = min(now + days * DAY_S, own.not_valid_after_utc.timestamp())
         if ends <= now:
             raise AuthorityError(
-                f"the authority in {self.folder} has expired; move it away and enroll every host again"
+                f"the authority in {self.folder} has expired; move that folder away and enroll every host again"
             )
         certificate = (
             _builder(common_name, own.subject, now, ends)
