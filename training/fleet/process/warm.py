@@ -167,8 +167,8 @@ class Parent:
             socket.send_fds(self.control, [json.dumps(message).encode()], ends)
 
     def serve(self) -> None:
-        """Import the modules, then fork a launcher on each order, until the worker ends, no trainer runs for ``idle_s``
-        seconds, packages have changed, or this process is unfit."""
+        """Import the modules, then fork a launcher on each order. End when the worker ends, no trainer runs for
+        ``idle_s`` seconds, packages have changed, or this process is unfit."""
         launcher.adopt_orphans()
         launcher.stay()
         launcher.go_first()

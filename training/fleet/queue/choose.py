@@ -222,8 +222,8 @@ class _Asking(QueuePart):
         return heads
 
     def _closed_gates(self) -> dict[int, list[tuple[str, float, bool]]]:
-        """Map each class to the hosts that some of its jobs avoid for now, each with the time when the first such job
-        may return there, and whether another host must try one before."""
+        """Map each class to the hosts that some of its jobs avoid for now. Each host comes with the time when the first
+        such job may return there, and whether another host must try one before."""
         gates: dict[int, list[tuple[str, float, bool]]] = {}
         for row in self._db.all("gates", now=self._now):
             gates.setdefault(row["class_id"], []).append((row["avoid_host"], row["until"], row["unheard"] > 0))

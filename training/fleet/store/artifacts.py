@@ -13,8 +13,8 @@
 
 The order of steps must not change, because it makes a crash harmless: write and hash the part → sync it → compare
 length and digest → rename → sync every folder on the way → (the caller commits) → append to the index. A crash between
-any two steps leaves at worst a part or a bundle that no row names, or a missing line of the index, never a row whose
-bundle is missing. All methods do synchronous file work; call them from any thread except the event loop's.
+any two steps leaves at worst an unnamed part or bundle, or an index that lacks a line, never a row whose bundle is
+missing. All methods do synchronous file work; call them from any thread except the event loop's.
 """
 
 from __future__ import annotations

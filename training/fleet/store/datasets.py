@@ -241,8 +241,8 @@ class DatasetStore:
             return self._shelved(dataset_id, self.catalogue())
 
     def _check_name(self, name: str, dataset_id: str) -> None:
-        """Raise BadName for a name that has the form of an id, or that has the form of a shortened id (``PREFIX``) and
-        begins the id of a known data set."""
+        """Raise BadName for a name that has the form of an id, or of a shortened id (``PREFIX``) with which a known
+        data set's id begins."""
         known = {*self._ids("sets"), dataset_id}
         meant = [each for each in known if each.startswith(name)]
         if ID.fullmatch(name) or (PREFIX.fullmatch(name) and meant):

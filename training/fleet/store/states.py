@@ -79,8 +79,8 @@ class StateStore:
         """Store the listing of a state that a claim's host brings for a job, in place of the claim's former draft;
         return the missing chunks.
 
-        Raises as :meth:`DatasetStore.begin`, and ShareFull if the state does not fit the host's share
-        (:func:`within_share`), of which the host's other drafts and its states of other jobs are a part.
+        Raises as :meth:`DatasetStore.begin`. Raises ShareFull if this state, the host's other drafts and its states of
+        other jobs exceed the host's share (:func:`within_share`).
         """
 
         def check(size: int) -> None:

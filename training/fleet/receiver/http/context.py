@@ -316,8 +316,8 @@ class ReceiverContext:
     # -- time ---------------------------------------------------------------------------------------------------
 
     async def tick(self) -> None:
-        """Do the work that is due every few seconds. End silent attempts, delete their uploads, wake sleeping hosts,
-        repair a stale index."""
+        """Do the work that is due every few seconds. End silent attempts, delete uploads of attempts that are over,
+        wake sleeping hosts, repair a stale index."""
         try:
             swept = await self.call(self.service.tick)
         except DatabaseError:
@@ -341,7 +341,8 @@ class ReceiverContext:
                 logger.info("%s is woken: a job waits that it would have done sooner", host)
 
     async def forget_uploads(self) -> None:
-        """Delete unfinished uploads, of bundles and of saved states, whose attempts are over."""
+        """Delete unfinished uploads, of bundles and of saved states, whose attempts are over and may deliver nothing
+        more."""
         claims, drafts = await self.disk(self.store.incoming.claims), self.states.claims()
         if not claims and not drafts:
             return

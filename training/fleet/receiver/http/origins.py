@@ -28,9 +28,9 @@ def own_names(names: Iterable[str]) -> frozenset[str]:
 
 
 def check(method: str, headers: Headers, own: frozenset[str]) -> None:
-    """Raise Refusal for a request without exactly one Host header (of two, a proxy may read the other), or whose Host
-    is neither an IP address nor one of this receiver's names. A request that may change something is also refused if it
-    comes from a foreign web page.
+    """Raise Refusal unless a request has exactly one Host header (of two, a proxy may read the other), with an IP
+    address or one of this receiver's names. A request that may change something is also refused if it comes from a
+    foreign web page.
 
     ``own``: the receiver's :func:`own_names`.
     """

@@ -188,8 +188,8 @@ class Snapshots:
     def _waiting(
         self, now: float, known: Iterable[KnownHost], out: Mapping[str, str], resting: Mapping[str, str]
     ) -> Iterator[tuple[str, Samples]]:
-        """Yield the longest wait of a pending job that is not held, for each need (CPU or CUDA), and the number of
-        pending jobs behind each obstacle."""
+        """Yield the longest wait of a pending, unheld job for each need (CPU or CUDA), and the number of pending jobs
+        behind each obstacle."""
         hosts = [(self.service.host_of(each), self.service.alive(each)) for each in known]
         oldest = {"cpu": 0.0, "cuda": 0.0}
         blocked = dict.fromkeys(Obstacle, 0)
