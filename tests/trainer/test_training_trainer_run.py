@@ -88,7 +88,7 @@ def test_sigterm_ends_with_75_and_the_same_command_goes_on(data, tmp_path):
 @pytest.mark.parametrize(
     ("more", "code", "sentence"),
     [
-        (("--tensors", "nowhere"), Exit.BAD_DATA, "There are no window tensors in nowhere"),
+        (("--tensors", "nowhere"), Exit.BAD_DATA, "There are no readable window tensors in nowhere"),
         (("--validation", "nowhere"), Exit.BAD_DATA, "nowhere cannot be read"),
         (("--split-recipe", "host"), Exit.BAD_DATA, "needs train_hosts"),
         (("--split-recipe", "host", "--train-hosts", "omega"), Exit.BAD_DATA, "omega"),

@@ -99,7 +99,8 @@ def on_channels(X: Floats32, places: Sequence[int | None]) -> Floats32:
 
 
 def lacking_hosts(X: AnyArray, host: Names | Coded) -> Bools:
-    """Return a mask (H, C), a row for each host in the order of the names: True where the host lacks the channel.
+    """Return a mask (H, C), a row for each host in the ascending order of their names: True where the host lacks the
+    channel.
 
     A host lacks a channel that is absent from at least the share ``LACKING_MIN`` of its windows. ``X`` (N, C, T) has
     the settled windows of all hosts.

@@ -255,7 +255,7 @@ def notes_on_views(verdicts: Sequence[EpisodeFindings], views: Mapping[str, str]
 
 
 def doubtful(verdicts: Sequence[EpisodeFindings]) -> list[str]:
-    """Return a sentence that lists repeated values which may mean "not measured"; an empty list without any."""
+    """Return a list with one sentence on repeated values which may mean "not measured"; an empty list without any."""
     counts = Counter(said for verdict in verdicts for said in verdict.doubtful)
     shown = listed([f"{said} in {count} recordings" for said, count in sorted(counts.items())])
     said = f"Repeated, and apart from all other values: {shown}: if nothing was measured there, leave it empty."
@@ -329,7 +329,8 @@ def _one_rate(
 
 
 def _nothing_good(found: Sequence[EpisodeFindings]) -> str:
-    """Return the sentence that explains why no recording can give windows; reference recordings never give any."""
+    """Return the sentence that explains why no recording can give windows; reference recordings give none for a
+    split."""
     others = [one for one in found if not one.is_reference]
     if not others:
         return (

@@ -1,7 +1,7 @@
 """Choose the benign classes: the user names them, or one class has a usual name such as ``normal``.
 
 Every alarm, false alarm and threshold depends on this choice, so ambiguous names are refused. The schema stores the
-names (`FeatureSchema.benign`); `benign_of` returns them.
+names in `FeatureSchema.benign`, except a single class called ``benign``; `benign_of` returns them in every case.
 """
 
 from collections.abc import Sequence
@@ -28,9 +28,9 @@ class Benign(NamedTuple):
 def choose_benign(classes: Sequence[str], said: Sequence[str] = (), *, none: bool = False, hint: str = "") -> Benign:
     """Return the benign ones of ``classes``, and the reason.
 
-    ``said`` has the names given with --benign, and ``none`` is True with --no-benign. Raises DataError if these
-    contradict each other or the classes, or if both are missing and no class or several classes have a usual name.
-    ``hint`` ends the error text that asks for the benign class.
+    ``said`` has the names given with --benign, and ``none`` is True with --no-benign. Raises DataError if --benign and
+    --no-benign contradict each other or the classes, or if neither is given and no class or several classes have a
+    usual name. ``hint`` ends the error text that asks for the benign class.
     """
     if none and said:
         raise DataError("--benign and --no-benign contradict each other: give one of them.")

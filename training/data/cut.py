@@ -87,8 +87,8 @@ class CutPlan(NamedTuple):
 
 
 class CutTask(NamedTuple):
-    """An episode to cut: the first grid row of each window, the reference of the episode's host, and the number of the
-    first window in the data set."""
+    """An episode to cut: the first grid row of each window, the reference of the episode's host, and the number in the
+    data set of the episode's first window."""
 
     episode: KeptEpisode
     rows: Codes
@@ -120,7 +120,7 @@ def cut(plan: CutPlan, task: CutTask) -> None:
     for begin in range(0, task.rows.size, BLOCK_WINDOWS):
         X = assemble.windows_of(values, task.rows[begin : begin + BLOCK_WINDOWS], window)
         if np.isinf(X).any() or not is_settled(X):
-            raise DataError(f"{task.episode.path} gives a window with a value that is not a finite number.")
+            raise DataError(f"{task.episode.path} gives a window with an infinite value or a partly known channel.")
         _put(plan.tensors, plan.begin + (first + begin) * X[0].nbytes, X)
     if plan.digests is None:
         return

@@ -178,8 +178,8 @@ def write_processed(
 
 @contextmanager
 def making(out_dir: Path) -> Iterator[Path]:
-    """Yield a new, empty folder into which the caller writes a data set; when the context ends without an error, its
-    files replace those of the data set in ``out_dir``."""
+    """Yield a new, empty folder into which the caller writes a data set; when the context ends without an error, the
+    files in the new folder replace those of the data set in ``out_dir``."""
     new = out_dir / NEW_FOLDER
     shutil.rmtree(new, ignore_errors=True)  # of a writer that was killed
     new.mkdir(parents=True)
@@ -398,7 +398,8 @@ def lacked(windows: WindowSet | ManyWindows, names: Sequence[str]) -> tuple[str,
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """The part of a processed data set that one mode may see. All arrays have N rows, in the same order.
+    """The part of a processed data set that one mode may see. All arrays, except those of ``reference``, have N rows,
+    in the same order.
 
     ``schema`` is the mode's own; ``data_digest`` identifies the content of the whole data set. ``features`` is float32
     (N, F) or None; ``tensors`` is float32 (N, C, T), usually a read-only memory map. The labels of ``rows`` are class
@@ -547,7 +548,7 @@ def _read_features(path: Path, manifest: TensorManifest, index: StoredIndex, col
             F = part.to_numpy(order="c").astype(np.float32, copy=False) if numbers else None
             del part
             if F is None or np.isinf(F).any():
-                raise DataError(f"{path} holds a value that is not a finite number: build the data set again.")
+                raise DataError(f"{path} holds an infinite value or text: build the data set again.")
             digest.update(np.ascontiguousarray(F).data)
             yield F[:, columns]
 

@@ -33,8 +33,8 @@ NOTHING = np.empty((0, 0), np.float32)
 
 
 def digest_of(*modules: ModuleType) -> str:
-    """Return the SHA-256 of these modules' source code, which is part of every key, because other code may give other
-    results for the same file."""
+    """Return the SHA-256 of these modules' source code, which is part of the file name of every stored result, because
+    other code may give other results."""
     return hashlib.sha256(b"".join(Path(str(module.__file__)).read_bytes() for module in modules)).hexdigest()
 
 

@@ -114,7 +114,7 @@ def _summarise(part: Floats, pairs: list[tuple[int, int]], sample_hz: float, res
     lacks = None
     if not np.isfinite(part).all():
         if np.isinf(part).any() or not is_settled(part):
-            raise ValueError("a window holds a value that is not a finite number")
+            raise ValueError("a window holds an infinite value or a partly known channel")
         lacks = absent(part)
         part[lacks] = 0.0
     single, paired = _per_channel(part, sample_hz), _correlations(part, pairs)

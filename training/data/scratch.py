@@ -1,7 +1,7 @@
 """Make and process arrays that may be larger than memory: they are stored in unnamed files, and processed in blocks.
 
 The system deletes an unnamed file when its process ends for any reason. Pages read from a file count as the process's
-memory until the process frees them, which every loop here does after each block.
+memory until the process frees them, which the functions of this module do after each block.
 """
 
 import math

@@ -1,8 +1,8 @@
 """The table "understood": about ten lines that say how the source of a data set was read, and what was left out.
 
-The user sees the table at the end of an ingest or a build. The table is stored in the metadata of the validation
-table's Parquet file, and a report can begin with the table. Programs decide by the table only with --like: the numbers
-that count as missing in the older data set count as missing in the new one.
+An ingest and a build show the table to the user. The table is stored in the metadata of the validation table's Parquet
+file, and a report can begin with the table. Programs decide by the table only with --like: the numbers that count as
+missing in the older data set count as missing in the new one.
 """
 
 from collections import Counter
@@ -32,11 +32,11 @@ class Understood(msgspec.Struct, frozen=True, kw_only=True):
     Times are in seconds; ``sample_hz``, ``window_s`` and ``stride_s`` are null if unknown.
 
     ``roles`` has the meaning of each column (or array) that is no channel. ``hosts`` and ``classes`` have the number of
-    windows of each, also if 0; ``recordings_of`` has the number of recordings of each host. ``gaps`` is the number of
-    gaps inside recordings, and ``missing`` the number of values that the source lacks, also outside of windows; both
-    are 0 for builds and NumPy archives. ``recordings`` is the number of recordings that could give windows;
-    ``without_window`` has the number of those that gave none, by reason. ``left_out`` and ``notes`` are lines of text.
-    ``stand_ins`` has the arguments of --missing; unset if there are none.
+    windows of each, also if 0; ``recordings_of`` has, after an ingest, the number of recordings of each host. ``gaps``
+    is the number of gaps inside recordings, and ``missing`` the number of values that the source lacks, also outside of
+    windows; both are 0 for builds and NumPy archives. ``recordings`` is the number of recordings that could give
+    windows; ``without_window`` has the number of those that gave none, by reason. ``left_out`` and ``notes`` are lines
+    of text. ``stand_ins`` has the arguments of --missing; unset if there are none.
     """
 
     source: str

@@ -1,10 +1,10 @@
-"""Write and read a folder with all windows as one array that can be memory-mapped: the input of the sequence models.
+"""Write and read a folder with all windows as one array that can be memory-mapped.
 
 tensor_window_v1/
   tensors.npy     float32 (N, C, T), C order; realistic channels come first, so each mode's windows are a plain view
   index.parquet   a row per window, in the same order: window_id, episode_id, host, t_start, t_end, label
   baseline.npy, baseline.parquet   the same for windows of the hosts' reference recordings, if there are any
-  manifest.json   the whole feature schema, its hashes, and the shapes and digests of all files
+  manifest.json   the whole feature schema, its hashes, the shapes of the arrays, and digests of files and features
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def read_manifest(folder: Path) -> TensorManifest:
         return msgspec.json.decode(path.read_bytes(), type=TensorManifest)
     except OSError:
         raise DataError(
-            f"There are no window tensors in {folder}: build them with python -m training.data.build EPISODES."
+            f"There are no readable window tensors in {folder}: build or ingest the data set first."
         ) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DataError(f"{path} is not a tensor manifest ({error}): build the data set again.") from None
@@ -249,8 +249,8 @@ class StoredIndex:
     time."""
 
     def __init__(self, path: Path) -> None:
-        """Open the index file ``path``, and read its columns' types and number of rows. Raises OSError or
-        PolarsError."""
+        """Open the index file ``path``, and read its columns' types and number of rows. Raises OSError or PolarsError
+        if the file cannot be read."""
         self._path, self._stamp = path, _stamp(path)
         rows = pl.scan_parquet(path, glob=False)
         self._schema = rows.collect_schema()

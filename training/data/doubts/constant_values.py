@@ -161,7 +161,7 @@ def _still_ends(X: Floats32) -> tuple[float, float]:
 
 
 def filled_forward(windows: WindowsInQuestion) -> list[str]:
-    """Return a sentence if most channels that change do so only at every k-th sample; else an empty list.
+    """Return a list with one sentence if most channels that change do so only at every k-th sample; else an empty list.
 
     Without a sampling rate, the distance between windows is unknown, and each window is examined separately.
     """

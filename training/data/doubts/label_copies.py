@@ -152,7 +152,7 @@ def _is_state(samples: Sequence[Floats32], groups: Sequence[Indices], slack: flo
 
 
 def notes_on_copies(found: Telling, windows: WindowsInQuestion) -> list[str]:
-    """Return a sentence about channels that alone separate the classes; an empty list without any.
+    """Return a list with one sentence on the channels that alone separate the classes; an empty list without any.
 
     With ``by_flags``, raises DataError for a channel with one value for each class; exempt channels do not count.
     """

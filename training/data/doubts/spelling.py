@@ -17,7 +17,8 @@ LABEL = "label"
 def tidy(names: Names, what: str) -> Names:
     """Return the names without spaces around them; ``what`` is their kind, such as ``label``.
 
-    Raises DataError for an empty name, for one that programs write for "unknown", and for two that look alike.
+    Raises DataError for an empty name, for one that programs write where nothing is known (``nan``, ``n/a``), and for
+    two that look alike.
     """
     found, place = np.unique(names, return_inverse=True)
     stripped = np.array([name.strip() for name in found.tolist()])

@@ -101,7 +101,7 @@ class CellStore:
 
     def ask(self, chosen: str, rest: str = "", *values: str) -> list[tuple[Any, ...]]:
         """Return all rows of the query ``SELECT chosen FROM cells rest``. Raises OSError if the disk is full,
-        MemoryError if DuckDB may use no more memory."""
+        MemoryError if DuckDB may use no more memory, DataError if DuckDB cannot read the data."""
         return self._execute(f"SELECT {chosen} FROM cells {rest}", *values).fetchall()  # noqa: S608 - names are c0 … cn
 
     def parts(self, columns: Sequence[str], rows: int) -> Iterator[tuple[int, list[AnyArray]]]:

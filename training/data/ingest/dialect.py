@@ -68,7 +68,9 @@ def dialect_of(path: Path, names: Sequence[str]) -> Dialect:
         if found is None or found[2] < 2:  # one column: spaces are no delimiter that the sniffer tries
             found = _sniffed(head, ", delim = ' '") or found
     if found is None:
-        raise DataError(f"{path} is not a table: its lines do not have equal columns; its first line must name them.")
+        raise DataError(
+            f"{path} is not a table: its lines have unlike numbers of columns; its first line must name them."
+        )
     delimiter, quote, columns, header = found
     if columns < 2:
         with path.open(encoding=encoding, newline="\n") as file:

@@ -1,4 +1,5 @@
-"""Bring samples to an even rate: merge rows of equal time, average fast recordings, and never fill a gap.
+"""Bring samples to an even rate: merge rows of equal time, average fast recordings, and fill no gap longer than one
+sample.
 
 The rules do not depend on the order of rows or on the unit of time:
 
@@ -76,7 +77,7 @@ class Folded(NamedTuple):
 
 
 def fold_doubles(t: Floats, recording: Rows, label: AnyArray, values: Floats, totals: Bools) -> Folded:
-    """Merge rows with the same recording and time into the first of them, and change its values (S, C) in place.
+    """Merge rows with the same recording and time into the first of them, and change ``values`` (S, C) in place.
 
     Rows are sorted by both; ``totals`` (C) marks the running totals. Nothing is merged, and ``torn`` is set, if times
     with several rows are many or follow each other, or rows of one time have different labels: then there are two

@@ -150,7 +150,7 @@ def check_night(rows: SampleRows, group: Codes) -> None:
 
 
 def hour_left_out(rows: SampleRows, group: Codes, hz: float) -> tuple[str, ...]:
-    """Return a note if a gap in times without a zone is the hour that clocks skip in spring; else nothing."""
+    """Return a note if a gap in times without a zone is the hour that clocks skip in spring; else an empty tuple."""
     if not rows.t_role.startswith(times.NO_ZONE):
         return ()
     for row in _jumps(rows, group, HOUR_S):
@@ -184,8 +184,8 @@ def _two_rows(rows: SampleRows, row: int) -> DataError:
 
 
 def rounded_times(rows: SampleRows, group: Codes, hz: float) -> tuple[str, ...]:
-    """Return a note that asks for ``--hz`` if the mean step differs from the usual one, as with rounded times; else
-    nothing."""
+    """Return a note that asks for ``--hz`` if the mean step differs from the usual one, as with rounded times; else an
+    empty tuple."""
     steps = steps_inside(rows, group) * hz
     usual = steps[(steps > even.SHORT) & (steps < even.GAP)]
     mean = float(usual.mean()) if usual.size else 1.0

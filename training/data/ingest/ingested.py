@@ -131,7 +131,7 @@ def channel_specs(
 
 
 def measured(seconds_or_hz: float) -> float:
-    """Return a rate or step that was computed from time stamps, rounded to six digits.
+    """Return a rate or step that was computed from time stamps, rounded to six significant digits.
 
     Further digits are rounding errors of the stamps. The rate becomes part of the schema, and two files of one recorder
     must have equal schemas.
@@ -185,7 +185,9 @@ def check_says_nothing(said: SaidClasses, where: str) -> None:
     flags = ("labels", "benign", "no_benign", "unlabelled", "all_labelled")
     given = [flag.replace("_", "-") for flag in flags if getattr(said, flag)]
     if given:
-        raise DataError(f"{where} has no labels, so --{given[0]} has no effect: leave it out, or say --label NAME.")
+        raise DataError(
+            f"{where} has no labels, so --{given[0]} has no effect: leave it out, or (of a table) say --label NAME."
+        )
 
 
 class Labels(NamedTuple):
@@ -237,7 +239,7 @@ def _name_numbers(numbers: Ints, said: SaidClasses, *, is_bool: bool) -> Labels:
     names = said.labels
     if names and present[0] < 0:
         raise DataError(
-            f"y holds the class number {present[0]}, and --labels names them from 0 on: leave it out, or say "
+            f"y holds the class number {present[0]}, and --labels names numbers from 0 on: leave that out, or say "
             f"--unlabelled={present[0]} if that means a missing label."
         )
     if not names and not said.all_labelled:

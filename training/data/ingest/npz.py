@@ -205,7 +205,7 @@ def _as_float32(X: AnyArray) -> Floats32:
 
 
 def _step(t: Floats, episode: Names, host: Names, samples: int, hz: float | None, role: str) -> float | None:
-    """Return the median step in seconds from window to window; None if there are too few.
+    """Return the median step in seconds from window to window; None if there are too few steps.
 
     Steps are those inside episodes or, if each episode is one window, inside hosts. Raises DataError for steps that
     suggest a wrong unit of time.

@@ -215,9 +215,10 @@ def _with_decimals(
     """Return the verdicts on those columns of numbers that contain commas or points. The table has decimal commas, or
     the user gave its decimal sign.
 
-    In such a table ``1,234`` and ``1.234`` may be thousands or decimals. Raises DataError for a column in which no cell
-    decides this. If columns are not separated by commas, ``1,234`` is a decimal under three conditions: a column surely
-    has decimal commas, no column surely has decimal points, and its own column has no whole numbers.
+    In a table with decimal commas, ``1,234`` and ``1.234`` may be thousands or decimals. Raises DataError for a column
+    in which neither a cell nor the user decides between thousands and decimals. If columns are not separated by commas,
+    ``1,234`` is a decimal under three conditions: a column surely has decimal commas, no column surely has decimal
+    points, and its own column has no whole numbers.
     """
     commas = any(of.any("surely_commas") for of in columns.values())
     points = any(of.any("surely_points") for of in columns.values())

@@ -154,7 +154,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--hz", type=_positive, help="samples a second (default: by the times, else unknown)")
     add("--window-s", type=_positive, help="length of the windows to cut from samples, in seconds")
     add("--stride-s", type=_positive, help="seconds from window to window (default: as --like, or half a window)")
-    add("--episode-s", type=_positive, help="length of episodes to cut recordings into (default: by a rule)")
+    add("--episode-s", type=_positive, help="seconds of the episodes to cut recordings into (default: by a rule)")
     names("--labels", "NAME,NAME", "names of the classes, in the order of their numbers")
     names("--benign", "NAME,NAME", "classes without alarm (default: the one called benign, normal or the like)")
     add("--no-benign", action="store_true",

@@ -1,4 +1,4 @@
-"""Separate the windows of hosts' references, which a column or array marks, from the windows for training and test.
+"""Separate the windows of hosts' references, which a column or array marks, from the other windows.
 
 Until windows are cut, the mark counts as a label. As no window crosses a change of label, no window mixes samples of a
 reference with others.
@@ -30,7 +30,7 @@ def marks_refused(what: str, way_out: str) -> Callable[[str], str]:
 
 def booleans(values: AnyArray, refusal: Callable[[str], str]) -> Bools:
     """Return the values as booleans: numbers 1 and 0, or these and true and false as text. Raises DataError with the
-    sentence of ``refusal`` for others."""
+    sentence of ``refusal`` for other values."""
     if values.dtype.kind in "fiub" and np.isin(values, (0, 1)).all():
         return values.astype(bool)
     words = [word.strip().casefold() for word in values.astype(str).tolist()]
@@ -43,8 +43,8 @@ def booleans(values: AnyArray, refusal: Callable[[str], str]) -> Bools:
 def marked(label: Codes, names: tuple[str, ...], benign: Collection[str], mark: Bools) -> tuple[Codes, tuple[str, ...]]:
     """Return the class numbers and names with one more class, ``MARK``, for the rows or windows of references.
 
-    ``mark`` marks these; without any, numbers and names stay as they are. Raises DataError if all are marked, or one
-    that is not benign.
+    ``mark`` is a mask of those rows or windows; if it marks none, numbers and names stay as they are. Raises DataError
+    if all are marked, or one whose class is not benign.
     """
     if MARK in names:
         raise DataError(f"A class is called {MARK}, which means something else here: rename it.")
@@ -62,8 +62,8 @@ def marked(label: Codes, names: tuple[str, ...], benign: Collection[str], mark: 
 
 
 def set_apart(windows: Ingested, room: WorkingMemory) -> Ingested:
-    """Return the windows with those of references moved into the field ``reference``. Raises DataError if no others are
-    left."""
+    """Return the windows with those of references moved into the field ``reference``. Raises DataError if all windows
+    are of references."""
     mark = windows.label.among([MARK])
     if not mark.any():
         return windows

@@ -253,7 +253,7 @@ def _marks(table: Stored) -> Bools:
 def _check_sense(column: str, labels: TableClasses, said: SaidClasses) -> None:
     """Raise DataError if the label column has two values such as 0 and 1 and is named after the benign class.
 
-    A flag that names the classes or the benign ones prevents this.
+    A flag that names the classes or the benign ones prevents the error.
     """
     word = plain(column).removeprefix("is")
     if said.benign or said.labels or said.no_benign or word not in (*USUAL, *ALSO_BENIGN):

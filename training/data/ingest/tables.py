@@ -28,7 +28,8 @@ NAMES = (Role.HOST, Role.EPISODE, Role.WINDOW)  # the hosts 10.1 and 10.10, or 1
 
 
 class Stored(NamedTuple):
-    """A table whose cells are in ``store`` (DuckDB) until that is closed. Only the rows that ``keep`` marks are used.
+    """A table whose cells are in ``store`` (DuckDB) until that is closed. Only the rows that ``keep`` marks are used;
+    None means all.
 
     A column with a role has the role's name in ``columns``; ``roles`` has its name in the file.
     """
@@ -218,7 +219,7 @@ def check_fits(path: Path, size: int, free: int) -> None:
 
 
 def left(names: Sequence[str], ignored: Collection[str], path: Path) -> list[str]:
-    """Return the column names without the ``ignored`` ones. Raises DataError if one of these is no column."""
+    """Return the column names without the ``ignored`` ones. Raises DataError if one of ``ignored`` is no column."""
     unknown = [name for name in ignored if name not in names]
     if unknown:
         raise DataError(f"--ignore names {unknown[0]!r}, which is no column of {path}.")

@@ -164,7 +164,7 @@ def _meaning(of: str, counter: str) -> Meaning | None:
 
 def _samples(rows: Sequence[Sequence[str]], path: Path, minutes: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the times in UTC and the cells (S, columns); up to two lines of another width, a program's final messages,
-    are left out.
+    are left out. A first row without values that the second has is left out.
 
     Raises DataError.
     """

@@ -122,8 +122,8 @@ def _refused(base: str, error: HTTPError, header: str | None) -> DataError:
 
 
 def words_of(said: str, header: str | None) -> str:
-    """Return what a server said as far as it is shown: cut, and nothing of it if it repeats the token or password of
-    the header, as that is sent, as it is typed, or as in an address."""
+    """Return the first ``SAID_MAX`` characters of what a server said, or a fixed phrase if that repeats the token or
+    password of ``header``. The token or password is searched as it is sent and as it is typed, also percent-encoded."""
     way, _, sent = (header or "").partition(" ")
     typed = base64.b64decode(sent).decode().partition(":")[2] if way == "Basic" else sent
     both = f"{said} {unquote(said)}"  # before it is cut, perhaps within the password
