@@ -1,1 +1,1 @@
-"""The dashboard's pages: from the receiver's views to HTML. It contains no HTTP, no SQL and no rules."""
+"""The dashboard's pages: from the receiver's views to HTML. The pages contain no HTTP, no SQL and no rules."""

@@ -42,8 +42,8 @@ def page(asked: PageRequest, frame: Frame) -> str:
 
 
 def _rotations(views: Views, ids: Sequence[str]) -> JsonObject:
-    """Return the rotations to which the jobs belong, in the jobs' order, and their hosts. A complete rotation has its
-    gap to the first one judged on the same tests."""
+    """Return the rotations to which the jobs belong, in the jobs' order, and their hosts. A complete rotation of the
+    plan has its gap to the first such rotation with the same seeds and tests."""
     known = views.models.models(limit=1).rotations
     of_job = {one.job_id: place for place, each in enumerate(known) for host in each.by_host for one in host.jobs}
     places = dict.fromkeys(of_job[job_id] for job_id in ids if job_id in of_job)
@@ -86,7 +86,7 @@ def _gap(first: Json | None, other: Json | None) -> tuple[str, str]:
 
 
 def differences(specs: Sequence[Json]) -> tuple[list[tuple[str, list[str]]], list[tuple[str, str]]]:
-    """Compare job dicts: return the fields in which they differ, with each one's value, and the equal fields. Names and
+    """Compare job dicts: return the fields in which they differ, with each job's value, and the equal fields. Names and
     ids are left out."""
     found = [dict(flat(spec)) for spec in specs]
     keys = [key for key in dict.fromkeys(key for each in found for key in each) if key not in _LABELS]

@@ -38,7 +38,7 @@ class JobsQuery(NamedTuple):
 
 def place(text: str) -> ListPlace:
     """Read a place in the list from an address: the job's number, its sort key as a number, and as a text. An invalid
-    one counts as the list's beginning."""
+    place counts as the list's beginning."""
     seq, _, rest = text.partition(",")
     number, _, word = rest.partition(",")
     try:

@@ -84,7 +84,7 @@ def ahead(told: ForecastReply | None) -> UpcomingTime | None:
 
 def day(moves: Sequence[Event], live: Iterable[tuple[str, str, float]], pending: int, now: float) -> Day:
     """Prepare the day before ``now`` for drawing, from its events ``moves``, newest first. If ``moves`` do not reach
-    back so far, the drawn time begins with the oldest.
+    back for a whole day, the drawn time begins with the oldest of them.
 
     ``live``: host, name and grant of each attempt under way; ``pending``: how many jobs wait now.
     """

@@ -2,20 +2,25 @@
 the job gets. Pure.
 
 =====================  ==========================================================================================
-what a job books       Cores: the number it names, at least one. Memory, also of a GPU: a fifth more than its kind ever
-                       used, at least the amount the job names (``min_ram_gib``, ``min_vram_gib``). For a kind never
-                       seen: that amount, or if the job names none, an equal share. A share is the remaining memory
-                       divided by the free slots (``"auto"``: by the cores). A GPU's memory is divided by the slots
-                       that it serves (``"auto"``: not divided).
-what is left           The smaller of two: the whole less everything that is booked; the memory free now less the part
-                       that booked trainers have not taken yet. The first bounds what the fleet promises, the second
-                       includes all other users of the machine. The owner's reserve is subtracted from both.
-who shares             Any jobs, if the resources of all of them are left. A job on a host, or on a GPU, without other
-                       trainers of the fleet needs only the resources it names: it shares with no other job.
-who trains on a GPU    A job that demands one, and a job that uses one if it is there (all but trees). On a host
-                       that may train several jobs at once, a job booked without a GPU sees none.
-who goes first         The next job in rank that finds no room waits, and starts as soon as it fits. Meanwhile no job
-                       behind it may take a GPU, or resources that it waits for.
+what a job books       Cores: the number that the job names, at least one, at most the host's. Memory, also of a
+                       GPU: a fifth more than trainers of the job's kind ever used, and at least the amount that
+                       the job names (``min_ram_gib``, ``min_vram_gib``). A job of a kind never seen books the
+                       amount that it names, or without one a share. A share of the memory is the remaining
+                       memory divided by the free slots; with ``"auto"``, the part of the job's cores among the
+                       free cores. A share of a GPU's memory is about an equal one for each slot that the GPU
+                       serves; with ``"auto"``, all of it.
+what is left           The smaller of two amounts: the whole less everything that is booked, and the memory free
+                       now less the part that booked trainers have not taken yet. The whole less bookings bounds
+                       what the fleet promises; the memory free now includes all other users of the machine. The
+                       owner's reserve is subtracted from both amounts.
+who shares             Any jobs share a host if the resources of all of them are left. A job that begins on a
+                       host, or on a GPU, without other trainers of the fleet needs only the resources that it
+                       names.
+who trains on a GPU    A job that demands or prefers a GPU or names GPU memory, and a job of a family that trains
+                       on a GPU where there is one. On a host that may train several jobs at once, a job booked
+                       without a GPU sees none.
+who goes first         The next job in rank that finds no room waits, and starts as soon as it fits. While a job
+                       waits for room, no job behind it may take a GPU, or resources that it waits for.
 =====================  ==========================================================================================
 """
 
@@ -133,8 +138,8 @@ def _cores(count: int) -> str:
 
 
 def _gpu_for(needs: Needs, wanted: Booking, host: Host) -> int | None:
-    """Return the number of the GPU to book: among those with room, one with the fewest attempts, then the most memory
-    left. Return None if none has room."""
+    """Return the number of the GPU to book: among the GPUs with room, one with the fewest attempts, then the most
+    memory left. Return None if no GPU has room."""
     found = [
         (left.jobs, -left.gib, n)
         for n, left in enumerate(_lefts(host))

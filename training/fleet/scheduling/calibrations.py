@@ -23,8 +23,8 @@ def middle(values: Iterable[float]) -> float:
 def calibrated(calibration: object) -> Mapping[str, float]:
     """Return a host's speed at each sort of work from its calibration, in a form that can be compared with other hosts.
 
-    ``MIXED`` is for trainers that do not say what bounds them: the geometric mean of matrices and steps. If the host
-    has a faster GPU, the GPU's speed counts. Invalid values count as not measured.
+    ``MIXED`` is for trainers that do not say what bounds them: the geometric mean of matrices and steps. Of a host's
+    CPU and GPU, the faster one counts. Invalid values count as not measured.
     """
     if not isinstance(calibration, Mapping):
         return {}
@@ -70,8 +70,7 @@ class Calibrations:
         return sorted(of_sort.values())[len(of_sort) // 2]
 
     def differ(self, host: str) -> tuple[float, float]:
-        """Return two variances: how uncertain the logarithm of a host's time stays after calibration.
-
-        The first is common to all families, the second belongs to a single family.
+        """Return two variances of the logarithm of a host's time that remain after calibration: the variance common to
+        all families of models, and the variance of a single family.
         """
         return (_CALIBRATED, _MEASURED_PAIR) if host in self.hosts else (_HOST, _PAIR)

@@ -172,8 +172,8 @@ class _Cell:
 
 
 class _Fit:
-    """The fit for one family of models: each host's time, and the powers of sizes. The calibrated speeds are subtracted
-    before the fit."""
+    """The fit for one family of models: each host's time, and the powers of sizes. Before the fit, each host's
+    calibrated slowness is subtracted from the logarithms of its seconds."""
 
     def __init__(
         self, family: str, attempts: Attempts, calibrations: Calibrations, awaited: Mapping[str, float]

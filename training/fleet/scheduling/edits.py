@@ -73,7 +73,7 @@ class JobChange:
 
 
 def change(job: Job | None, spec: Table, *, same: bool) -> JobChange:
-    """Return what a plan with this ``spec`` changes about ``job`` (None: a new job). ``same``: the job's name and text
+    """Return what a plan with this ``spec`` changes about ``job`` (None: a new job). ``same``: the job's name and spec
     are unchanged."""
     if job is None:
         return JobChange(JobEdit.INSERTED)

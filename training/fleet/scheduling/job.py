@@ -390,8 +390,7 @@ def _like(pattern: re.Pattern[str], value: object) -> str | None:
 
 @frozen
 class Attempt:
-    """One grant of a job to one worker. Its number lets the receiver refuse late messages of the job's earlier
-    attempts."""
+    """One grant of a job to one worker. An attempt's number, from 1 on, is unique within its job."""
 
     job_id: str
     attempt: int
@@ -438,7 +437,8 @@ class Attempt:
 
     @property
     def refused(self) -> bool:
-        """Return True if the trainer said that trying again cannot help: its arguments or its data are wrong."""
+        """Return True if the attempt failed with an exit code by which the trainer says that trying again cannot help:
+        its arguments or its data are wrong."""
         return self.end_reason is EndReason.TRAINER_FAILED and self.exit_code in FINAL_EXITS
 
     @property

@@ -284,9 +284,9 @@ def settle(
 
     The trainer's faults and the infrastructure's faults have separate limits; a planned hand-back counts against
     neither, and keeps the job's place in the queue. A job whose host was lost keeps its place only if the attempt saved
-    its state. What one host alone said or used up ends no job while ``others`` is True for that host: then another host
-    must try it first. ``hopeless`` is the sentence of a job that ran out of memory where no host has more
-    (:mod:`training.fleet.scheduling.quarantine`).
+    its state. What one host alone said or used up ends no job while ``others``, called with that host, returns True:
+    then another host must try the job first. ``hopeless`` is the sentence of a job that ran out of memory where no host
+    has more (:mod:`training.fleet.scheduling.quarantine`).
     """
     after = _tried_again(job, ended, now, policy)
     failures, losses = after.trainer_failures, after.host_losses
@@ -414,9 +414,9 @@ def held_s(attempt: Attempt, since_s: float, policy: Policy) -> float:
 def overran(spec: Json, attempt: Attempt, policy: Policy) -> float | None:
     """Return the limit ``max_run_s`` if an attempt exceeded it so far that the receiver ends it, else None.
 
-    The worker ends such an attempt first, because it knows the pauses and gives the trainer time to save. So the
-    receiver waits for a quarter of the limit more, at least for a third of a lease. Time in which the host says that it
-    fetches, waits or delivers is not counted, up to ``fetch_max_s``.
+    Normally the worker ends an attempt at ``max_run_s``, because it knows the pauses and gives the trainer time to
+    save. The receiver waits for a quarter of the limit more, at least for a third of a lease. Time in which the host
+    says that it fetches, waits or delivers is not counted, up to ``fetch_max_s``.
     """
     limit = spec.get("max_run_s")
     if not isinstance(limit, int | float) or isinstance(limit, bool) or limit <= 0:

@@ -81,8 +81,8 @@ class Prediction:
         """Return the prediction combined with a running attempt's own estimate of its whole duration, made when the
         share ``done`` was complete.
 
-        The estimate weighs little at first and much at the end. A prediction that it strongly contradicts gets little
-        weight.
+        The attempt's own estimate weighs little at first and much at the end. A prediction that the attempt's estimate
+        strongly contradicts gets little weight.
         """
         own = math.log(bounded(total_s))
         own_variance = word_variance(done)

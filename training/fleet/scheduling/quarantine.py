@@ -1,10 +1,10 @@
 """PURE: decide whether a host goes into quarantine, whether a job fails because it crashes hosts, and which failures
 stop counting against a job.
 
-A broken host would fail every job, one after the other; a bad job would crash every host. A host is at fault if, in a
-row, three different jobs die there soon after their start or are refused by it alone, or three trainers cannot be
-started. A job is at fault if
-two hosts crash in its first minutes. The numbers are settings (:class:`policy.Policy`).
+A broken host would fail every job, one after the other; a bad job would crash every host. By default, a host is at
+fault if, in a row, three different jobs die there soon after their start or are refused by it alone, or three trainers
+cannot be started. By default, a job is at fault if two hosts crash in its first minutes. The numbers are settings
+(:class:`policy.Policy`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -101,7 +101,7 @@ def assess(attempt: Attempt, policy: Policy, *, waits: bool = False) -> Weight:
 
 
 def sick(row: Sequence[Death], policy: Policy) -> str | None:
-    """Return why a host is quarantined after these consecutive deaths; None if it is not."""
+    """Return why a host must be quarantined after these consecutive deaths, oldest first; None if it need not be."""
     enough = policy.odd_deaths
     if not enough or not row:
         return None

@@ -322,8 +322,8 @@ class _Level:
         return best - min(then), -self.times[k][at], k, at
 
     def relieve(self) -> None:
-        """Repeatedly move jobs of a kind from the slot that ends last to another, or swap one, while this makes the
-        later end of these two slots sooner."""
+        """Move jobs of a kind from the slot that ends last to another, or swap one job, and repeat this a limited
+        number of times while the later of the two slots then ends sooner."""
         swaps = sum(map(len, self.counts)) <= _SWAPPED_MOST
         for _ in range(_MOVES * len(self.ends)):
             full = max(range(len(self.ends)), key=self.ends.__getitem__)

@@ -1,8 +1,8 @@
 """Operators' acts: cancel, requeue, hold or unhold one job or many, release a host, order a host. Each act is recorded
 in the audit.
 
-Before an act on many jobs, :func:`forecast_of` computes what it would do. The operator agrees to that number of jobs;
-if the filter finds another number by then, nothing is done.
+Before an act on many jobs, :func:`forecast_of` computes what the act would do. The operator agrees to the number of
+jobs; if the filter finds another number by then, nothing is done.
 """
 
 from collections import Counter

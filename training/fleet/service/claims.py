@@ -51,8 +51,7 @@ class Claims(Calls):
         """Claim again for a request that waits, unless a newer request for the same slot waits. ``poll`` is the
         request's number from :meth:`wait_begins`.
 
-        Without this exception, two open claims of one host with different capabilities would overwrite each other's
-        capability in turn, because each change of a host makes a new schedule, after which both claims ask again.
+        If an older claim were asked again, it would overwrite the host's capability, which the newer request states.
         """
         if self._hosts.is_overtaken(request.host_id, poll, request.slot):
             reason = f"a newer request of host {request.host_id} waits for work"
@@ -200,8 +199,8 @@ class Claims(Calls):
         )
 
     def _note_life(self, request: ClaimRequest) -> None:
-        """Record that a host was seen if the request comes from its known installation; even a refused claim proves
-        that."""
+        """Record that a host was seen if the request comes from its known installation, even if the claim is
+        refused."""
         known = self._hosts.known.get(request.host_id)
         if known is not None and known.instance_id in (None, request.instance_id):
             self._hosts.heard(known.name, self._clock.now())

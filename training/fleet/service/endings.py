@@ -58,13 +58,15 @@ class Endings(Calls):
     """The calls that complete and fail attempts."""
 
     def output(self, job_id: str, request: OutputRequest) -> OutputReply:
-        """Store lines of an attempt's output, even after the attempt's end; this does not renew its lease."""
+        """Store lines of an attempt's output, even after the attempt's end. Storing output does not renew the attempt's
+        lease."""
         _, attempt = self._fleet.claimed(job_id, request.claim_id, request.host_id, or_completed=True)
         return OutputReply(log_next=keep_lines(self._queue, attempt, request.log))
 
     def completable(self, job_id: str, request: CompleteRequest) -> tuple[Job, Attempt] | CompleteReply | None:
         """Return the job, and the attempt with its artifact, if the bundle must now be verified. Return None if
-        :meth:`complete` can answer or refuse without that, and the reply if the work stays unconfirmed."""
+        :meth:`complete` can answer or refuse without verifying the bundle, and the reply if the work stays
+        unconfirmed."""
         strange = unconfirmed.job_of(self._fleet, job_id, request.claim_id, request.host_id)
         if strange is not None:
             return unconfirmed.keep(self._fleet, strange, request)
@@ -150,7 +152,7 @@ class UploadPermission(NamedTuple):
 
 
 class Uploads(Calls):
-    """The decisions who may upload a bundle, and to which attempt the bundle belongs."""
+    """The calls that decide who may upload a bundle, record uploads, and deliver bundles by hand."""
 
     def upload_permission(
         self,

@@ -99,7 +99,7 @@ class Forecasts:
 
     def answer(self, request: ForecastRequest) -> ForecastReply:
         """Answer a forecast request. Raise Refusal if a host in the request is unknown, an imagined host has the name
-        of a real one, or the request's plan has mistakes."""
+        of a host that takes part, or the request's plan has mistakes."""
         with self._one:
             asked, held = self._waiting()
             registry = self.service.host_registry

@@ -47,7 +47,7 @@ def whole_number(name: str, text: str | None, default: T) -> int | T:
     if text is None:
         return default
     if not text.isascii() or not text.isdigit() or len(text) > 15:
-        raise Refusal(ProblemType.BAD_REQUEST, f"{name}: expected a whole number")
+        raise Refusal(ProblemType.BAD_REQUEST, f"{name}: expected a whole number of at most 15 digits")
     return int(text)
 
 
@@ -192,7 +192,7 @@ def the_one_meant(ref: str, found: list[tuple[str, str]]) -> str:
 
 def the_one_to_change(ref: str, found: list[tuple[str, str]]) -> str:
     """Return the id of the job to change; ``ref`` must be a whole id, a whole name, or at least ``CHANGE_DIGITS_LEAST``
-    digits of an id. Fewer digits may be a mistyped name."""
+    digits of an id. A reference with fewer digits may be a mistyped name."""
     job_id = the_one_meant(ref, found)
     name = dict(found)[job_id]
     if ref not in (job_id, name) and len(ref) < CHANGE_DIGITS_LEAST:
@@ -221,7 +221,7 @@ def check_release(name: str, held: Quarantine | None, known: Collection[str]) ->
     its quarantine."""
     check_known(name, known)
     if held is None:
-        raise Refusal(ProblemType.WRONG_STATE, f"host {name} is not quarantined; it gets work")
+        raise Refusal(ProblemType.WRONG_STATE, f"host {name} is not quarantined; nothing is to be released")
     if held.cause is Cause.SELF_TEST:
         raise Refusal(ProblemType.WRONG_STATE, f"host {name} is {held.sentence()}")
     return held.reason

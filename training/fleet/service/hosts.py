@@ -103,7 +103,7 @@ _UNSEEN = {**AT_BEST, "cuda_available": True, "cuda_devices": [_LARGEST_GPU]}
 
 
 class HostRegistry:
-    """All hosts that ever asked for work, under the plan. The :class:`Host` that scheduling uses is cached for each
+    """The hosts that the receiver remembers, under the plan. The :class:`Host` that scheduling uses is cached for each
     host until the host or the plan changes."""
 
     def __init__(self, known: list[KnownHost], plan: Plan) -> None:
@@ -206,7 +206,8 @@ class HostRegistry:
             self._hosts.pop(name, None)
 
     def rests(self, name: str, reason: str | None) -> None:
-        """Store the owner's condition that keeps a host from training; with None, remove it."""
+        """Store the owner's condition that keeps a host from training; with None, remove it. An unknown host is
+        ignored."""
         if reason is None:
             self.resting.pop(name, None)
         elif name in self.known:

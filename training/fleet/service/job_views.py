@@ -47,7 +47,7 @@ class JobFilter:
         return {name: value for name, value in asdict(self).items() if value}
 
     def check(self) -> None:
-        """Raise Refusal for a status that no job can have."""
+        """Raise Refusal unless ``status`` is empty, a job's status, or "held"."""
         if self.status and self.status not in {*JobStatus, HELD}:
             raise Refusal(ProblemType.BAD_REQUEST, f"status: expected one of {', '.join([*JobStatus, HELD])}")
 
@@ -130,8 +130,8 @@ class JobViews:
     def found(
         self, wanted: JobFilter, sort: str, after: ListPlace, most: int
     ) -> tuple[list[JobView], ListPlace | None]:
-        """Return a page of the jobs that match ``wanted``, in the order ``sort``; and the place where the next page
-        begins, None on the last page."""
+        """Return a page of the jobs that match ``wanted``, in the order ``sort``; and the place after which the next
+        page begins, None on the last page."""
         wanted.check()
         asked = {**asdict(after), "most": most + 1}  # one more tells of a further page
         if wanted == JobFilter() and sort == "arrival":

@@ -96,7 +96,7 @@ class Logs:
         return Page((begin or 0) + len(lines) - len(kept), kept)
 
     def pages(self, job_id: str, attempt: int) -> Iterator[Page]:
-        """Yield all of an attempt's output, page by page."""
+        """Yield all of an attempt's output that is kept, page by page."""
         after = 0
         while True:
             page = self.page(job_id, attempt, after)

@@ -73,8 +73,8 @@ def job_row(db: Database, job_id: str) -> Row:
 
 
 def _attempt(row: Row, number: int | None) -> int:
-    """Return the number of the requested attempt, by default the job's last; raise Refusal for a number that never
-    existed."""
+    """Return the number of the requested attempt, by default the job's last (0 if it was never granted); raise Refusal
+    for a number that no attempt has."""
     last = int(row["attempt"])
     if number is not None and not 1 <= number <= last:
         known = f"the last one is {last}" if last else "it has not been granted yet"

@@ -2,9 +2,9 @@
 
 The order of the steps keeps a crash harmless. First a row records what is deleted, when and why; after the row's
 commit, a note in the bundle's folder repeats that for a rebuild. Then the file is deleted, and the row records that
-this is done. A crash between two steps leaves at worst a file that a row calls removed, which the next run deletes. A
-crash never leaves a missing file that no row calls removed. Each transaction deletes only a few items, so that a claim
-never waits long.
+this is done. A crash between two steps leaves at worst a file that a row calls removed; the next run deletes this file.
+A crash never leaves a missing file that no row calls removed. Each transaction deletes only a few items, so that a
+claim never waits long.
 """
 
 import logging
@@ -239,7 +239,8 @@ class Retention:
         """Delete a bundle's file, or check that a data set may go; return False if the item was delivered or pushed
         again, or is needed.
 
-        This runs on the writer's thread, which also writes the rows of new deliveries, so that none comes between.
+        This method runs on the writer's thread, which also writes the rows of new deliveries, so that none comes
+        between the look and the deletion.
         """
         if self._db.one("standing_removal", seq=row["seq"]) is None:
             return False

@@ -28,8 +28,8 @@ from training.strict_json import Json
 
 
 class Service(FleetState):
-    """The service: all protocol calls, and the plan in force. One instance, used by the writer thread (or the
-    simulation's only thread)."""
+    """The service: all protocol calls, and the plan in force. The protocol calls of its one instance run on the
+    writer's thread (or the simulation's only thread)."""
 
     def __init__(
         self,

@@ -128,8 +128,8 @@ class HostSessions(Calls):
         return session in line.heard and attempt.session_id == line.current
 
     def heard(self, attempt: Attempt, request: HeartbeatRequest) -> None:
-        """Count a heartbeat as a sign of life of its session. If that shows a copy, stop counting against jobs the
-        attempts that were ended although their sessions are alive."""
+        """Count a heartbeat as a sign of life of its session. If the heartbeat shows a copy of the machine, stop
+        counting against jobs the attempts that were ended although their sessions are alive."""
         _, line = self._lines.get(attempt.host, ("", None))
         if line is None:  # of another installation's sessions it knows none
             return

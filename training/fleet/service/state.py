@@ -24,7 +24,7 @@ _COMMAND = re.compile(r"`(cis490-jobs (doctor|backup|restore|rebuild)\b[^`]*)`")
 
 
 class RecoveryError(Exception):
-    """A backup, restore or rebuild failed. The text is one sentence; nothing was lost."""
+    """A backup, restore or rebuild failed. The text is one sentence."""
 
 
 @frozen
@@ -75,7 +75,8 @@ class Deployment:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Lock the state for the ``with`` block, as a receiver does; raise RecoveryError while a receiver runs."""
+        """Lock the state for the ``with`` block, as a receiver does; raise RecoveryError while a receiver, or another
+        program that locks the state, runs."""
         try:
             self.db.parent.mkdir(parents=True, exist_ok=True)
             with contextlib.ExitStack() as stack:
@@ -85,7 +86,7 @@ class Deployment:
                 yield
         except LockedError:
             raise RecoveryError(
-                f"a receiver is using {self.db}; stop it first (systemctl stop cis490-trainer-receiver)"
+                f"a receiver or recovery is using {self.db}; stop it first (systemctl stop cis490-trainer-receiver)"
             ) from None
 
 

@@ -170,6 +170,6 @@ def view(kept: KeptState) -> StateView:
 
 def over(service: Service, jobs: Iterable[str]) -> list[str]:
     """Return those of these jobs that no longer need a saved state: completed, cancelled, or unknown here. A failed job
-    may be requeued, and keeps it."""
+    keeps its saved state, because it may be requeued."""
     found = ((job_id, service.queue.get(job_id)) for job_id in jobs)
     return [job_id for job_id, job in found if job is None or job.status in OVER]

@@ -54,8 +54,8 @@ def check_wanted(fleet: FleetState, host: str, claim_id: str, sha256: str | None
     if held["n"] >= CLAIMS_MAX or not within_share(held["bytes"], size, fleet.store.disk_free_bytes()):
         raise Refusal(
             ProblemType.DISK_FULL,
-            f"{held['n']} results of host {host} wait to be confirmed, as much as one host may bring; "
-            f"`cis490-jobs accept {host}` or `cis490-jobs refuse {host}` makes room",
+            f"{held['n']} results of host {host} wait to be confirmed, and this one exceeds the host's share; "
+            f"`cis490-jobs accept {host}` or `cis490-jobs refuse {host}` makes room, and so does free disk space",
         )
 
 
@@ -101,8 +101,8 @@ def forget_useless(fleet: FleetState, before: float) -> None:
 
 
 def _remove(fleet: FleetState, row: Row) -> None:
-    """Delete the bundle of unconfirmed work, unless a row still names it. Rows of new deliveries are written on this
-    thread, too, so that none comes between."""
+    """Delete the bundle of unconfirmed work, unless a row still names it. This function runs on the writer's thread,
+    which also writes the rows of new deliveries, so that none comes between the look and the deletion."""
     artifact = Artifact(row["artifact_id"], row["model"], row["mode"], 0)
     if fleet.queue.db.one("is_bundle_named", **asdict(artifact)) is None:
         fleet.store.remove(artifact)
