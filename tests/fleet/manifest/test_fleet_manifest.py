@@ -320,7 +320,7 @@ def test_a_wrong_line_is_one_mistake_with_its_place(line, key, message, suggesti
         ("[[jobs]]\nname=' '\nmode='oracle'\nmodel='cnn'", "jobs[0].name", "printable"),
         ('[[jobs]]\nname="\\u202e"\nmode="oracle"\nmodel="cnn"', "jobs[0].name", "\\u202e"),
         ("[trainers.gbt]\ncommand=['x']", "trainers.gbt", "built-in"),
-        ("[trainers.a]\ncommand=[]", "trainers.a.command", "at least 1"),
+        ("[trainers.a]\ncommand=[]", "trainers.a.command", "1 to 100"),
         ("[trainers.a]", "trainers.a", "`command` is missing"),
         ("[trainers.a]\ncommand=['x']\noutputs=['../y']", "trainers.a.outputs[0]", "without folders"),
     ],
