@@ -1,1 +1,2 @@
-"""Train models and use them: each program trains, scores, compares or adapts models, or reports how hosts changed."""
+"""Train models and use them: programs that train, score, compare or adapt models, report how hosts changed, or make a
+report's page."""

@@ -31,7 +31,7 @@ def arguments_of(document: Json, names: argparse.Namespace) -> TrainerArgs:
     """Return the arguments that a checkpoint was trained with, but with the data, folders, threads and resamples in
     ``names``.
 
-    The device is the CPU.
+    The device in the arguments is always the CPU.
     """
     model, split, data = str(document["model"]), document["split"], names.data
     return TrainerArgs(
@@ -56,7 +56,8 @@ def arguments_of(document: Json, names: argparse.Namespace) -> TrainerArgs:
 
 
 def read_added(model: OpenedModel, place: Path) -> Added:
-    """Read the reference windows at ``place``, on the channels of the model. Raises ``BadData`` if there are none.
+    """Read the reference windows at ``place``, on the channels of the model. Raises ``BadData`` if there are none, or
+    if they do not fit the model.
 
     From a processed data set, the references of hosts that the model was trained on are left out.
     """
@@ -103,14 +104,14 @@ def _recorded(place: Path, schema: FeatureSchema) -> Any:
 def hosts_of(model: OpenedModel, added: Added, levels: HostLevels | None = None) -> HostThresholds:
     """Compute the thresholds that the model gives the added hosts, before it learns from their references.
 
-    Prints doubts about references. Raises ``BadData`` if the model has no rule for references, or if a reference is too
-    short or one that the model was trained on.
+    Prints doubts about references to standard error. Raises ``BadData`` if the model has no rule for references, or if
+    a reference is too short or one that the model was trained on.
     """
     rule = rule_for_hosts(model.document)
     if rule is None:
         raise BadData(
-            f"{model.path} has no rule by which a reference changes its threshold, as its data had no references: "
-            "train it again with some"
+            f"{model.path} has no rule by which a reference changes its threshold: "
+            "train it again on data with references, and with enough benign windows for a threshold"
         )
     fresh = fresh_references(model.document, added.inputs)
     if fresh.size < added.inputs.reference_host.size:
@@ -126,7 +127,7 @@ def hosts_of(model: OpenedModel, added: Added, levels: HostLevels | None = None)
 def set_level(model: OpenedModel, added: Added, out_dir: Path) -> Path:
     """Write a checkpoint with unchanged weights and the added hosts' levels; return its path. Raises ``BadData``.
 
-    For a model that measures hosts from their references, it also has the added hosts' centres.
+    If the model measures hosts from their references, the new checkpoint also has the added hosts' centres.
     """
     document, levels, fitted = dict(model.document), None, settled(model.fitted, added.inputs)
     if document["levels"] is not None:

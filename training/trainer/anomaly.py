@@ -1,15 +1,16 @@
 """Anomaly scores: how unlike a window is to benign ones, measured in several views on one scale of surprise.
 
 A view is a row of numbers about a window: the means of its channels, their spreads, the outputs of a network. In each
-view a window is measured from the ordinary work of its own host (`Centres`). Its distance to the nearest benign windows
-is taken after whitening (`Neighbours`). To make distances comparable between views, each is converted to how rare it is
-among benign windows that nothing was fitted on (`Surprise`). Labelled windows of the training side choose which view,
-or which views together, make the score (`choose`).
+view a window is measured from the ordinary work of its own host, or without a reference from the middle of the training
+windows (`Centres`). A window's distance to the nearest benign windows is taken after whitening (`Neighbours`). To make
+distances comparable between views, each is converted to how rare it is among benign windows that nothing was fitted on
+(`Surprise`). Labelled windows of the training side choose which view, or which views together, make the score
+(`choose`).
 
 The class `Surprises` combines all this: ``fit(benign windows, calibration windows, references)``,
 ``settled(references)``, then ``of(windows)`` gives their surprises (n, V), which another model may use as inputs. The
-module uses only NumPy and scikit-learn. All tables of distances are made block by block: memory does not grow with the
-number of windows.
+module uses only NumPy and scikit-learn. Tables of distances are made block by block, so that the memory for them does
+not grow with the number of windows scored.
 """
 
 from __future__ import annotations
@@ -139,8 +140,8 @@ class Surprise(NamedTuple):
     """Converts scores (n,) to -log p, with p the share of benign calibration windows at least as strange.
 
     Up to the score at which the rarest tenth of the m calibration windows begins, p is (1 + the number of windows at
-    least as strange) / (m + 1). Beyond it p falls exponentially, at the rate of that tenth, so that very unusual
-    windows still differ.
+    least as strange) / (m + 1). Beyond the score at which the rarest tenth begins, p falls exponentially, at the rate
+    of that tenth, so that very unusual windows still differ.
     """
 
     ladder: Floats  # (m,) ascending benign scores
@@ -194,7 +195,8 @@ class FittedView(NamedTuple):
 
 
 class Surprises(NamedTuple):
-    """A detector's fitted views (see the module). Hosts have no centre of their own before ``settled``."""
+    """A detector's fitted views (see the module). Hosts have no centre of their own before ``settled`` or
+    ``recalled``."""
 
     views: Mapping[str, FittedView]
 

@@ -53,7 +53,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(argv: Sequence[str], *, program: str, models: Sequence[str]) -> TrainerArgs:
-    """Parse and check the command line of ``program``, which trains ``models``.
+    """Parse and check the command line of ``program``, which trains the families ``models``.
 
     Ends the process like argparse: with code 0 after ``--help`` and ``--describe``, with code 2 and one sentence on
     stderr for a mistake.
@@ -112,7 +112,8 @@ def _parser(program: str, models: Sequence[str], model: str | None) -> _Parser:
 
 
 def model_parser(program: str, description: str) -> argparse.ArgumentParser:
-    """Build the parser of a program that uses a trained model: it takes the checkpoint and the number of threads."""
+    """Build a parser for a program that uses a trained model, with two arguments: the checkpoint and the number of
+    threads."""
     parser = argparse.ArgumentParser(prog=f"python -m {program}", allow_abbrev=False, description=description)
     parser.add_argument("checkpoint", type=Path, help="file <model>_<mode>.ckpt.json of a trained model")
     add_threads(parser)
@@ -156,7 +157,7 @@ def _add_contract(parser: _Parser, *, full: bool) -> None:
         ("--test-hosts", left_out),
     ):
         add(flag, action="append", default=[], metavar="HOST", help=f"{text}; may be repeated")
-    few = f"number of bootstrap resamples (default 1000); fewer than {FEWEST_RESAMPLES} give no intervals"
+    few = f"number of bootstrap resamples (default 1000); fewer than {FEWEST_RESAMPLES} give intervals of rates only"
     add("--n-resamples", type=_whole(0, 1_000_000), default=1000, help=few)
     add("--seed", type=_whole(0, 2**31 - 1), default=0, help="seed of all random choices (default 0)")
     add_threads(parser)

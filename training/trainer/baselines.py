@@ -1,9 +1,10 @@
-"""Plain methods that every model must beat, on the same features, split and threshold rule.
+"""Plain methods with which each model is compared, on the same features, split and threshold rule.
 
-They get all that a model gets: the references used for training, each host's level and, once the validation windows
-have chosen the settings, these windows for another fit. Each method's incident rule is chosen by its own scores of the
-calibration windows. Anomaly methods get features relative to the mean of the host's own reference. Each method is one
-deterministic run of scikit-learn on a limited number of rows.
+The plain methods get all that a model gets: the references used for training, each host's level and, once the
+validation windows have chosen the settings, these windows for another fit. Each method's incident rule is chosen by its
+own scores of the calibration windows. Anomaly methods get features relative to the centre of the host's own reference
+(see `anomaly.Centres`). Each method is made with scikit-learn, is deterministic, and learns from a limited number of
+rows.
 """
 
 import warnings
@@ -59,8 +60,9 @@ def run_baselines(
     Return for each name {kind: supervised | anomaly, windows (judged), auroc, auprc, tpr, fpr, …: {value, ci95}}, or
     {kind, note} with a sentence if the method failed. ``rule`` is the rule for hosts' thresholds, null without
     references. ``incidents`` are the figures of incidents under the rule chosen by the method's own calibration scores.
-    They are null without a threshold, or if windows were thinned, so that they are not consecutive. ``gap`` is the
-    method's AUROC minus the model's on the same draws of episodes; it is missing if the two cannot be compared.
+    ``incidents`` is null without a threshold, or if windows were thinned, and so are not consecutive. ``gap`` is the
+    method's AUROC minus the model's on the same draws of episodes; the member is missing if the two AUROCs cannot be
+    compared.
     """
     split = windows.split
     answers = plain_answers(windows, own, test=test, cal=cal, classes=classes, seed=seed)

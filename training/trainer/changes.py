@@ -1,10 +1,10 @@
 """Report "this host has changed since 13:40": apply the rule of `training.trainer.shift_test` to a growing record.
 
 A host's windows come in one by one. About a minute of them makes a *stretch*, which keeps the means of their measures.
-The record of stretches is tested after some stretches, ever more rarely as the record grows. The n-th test uses the
-error rate divided by n (n + 1). So over all tests at most one unchanged host in a hundred is reported as changed. A
-reported change stays until a person confirms it or brings a new reference. A `Record` never affects a score, a
-threshold or an incident.
+The record of stretches is first tested after ``FIRST_LOOK`` of them, and again whenever one in ``PACE`` of those kept
+is new. The n-th test uses the error rate divided by n (n + 1). So over all tests at most about one unchanged host in a
+hundred is reported as changed. A reported change stays until a person confirms it or brings a new reference. A `Record`
+never affects a score, a threshold or an incident.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ EPOCH_LIKE = 1e8  # seconds: smaller ones are no dates
 class Moved:
     """A channel whose level or spread (``measure``) shifted: the medians before and after, and the time of the shift.
 
-    The medians are of the windows as models see them (normalised), not in the channel's unit.
+    The medians are of values as models get them, compressed or normalised by the schema, so often not in the channel's
+    unit.
     """
 
     channel: str

@@ -1,9 +1,9 @@
 """Measure what a missing channel costs: how well a model does on hosts that lack the channel.
 
-Channels that machines may lack are removed from the test windows, one at a time and all at once; model and threshold do
-not change. These are the channels that only some hosts of the data set have, and those of the recorder that not every
-machine can measure. The figures are in the report, and in the checkpoint, for users who score a host that lacks such
-channels.
+Channels that machines may lack are removed from the test windows, one at a time and all at once; the model and its
+calibrated threshold do not change. Channels that machines may lack are those that only some hosts of the data set have,
+and those of the recorder that not every machine can measure. The figures are in the report, and in the checkpoint, for
+users who score a host that lacks such channels.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,8 @@ SHOWN = ("auroc", "tpr", "fpr")
 
 
 def channels_of_training(inputs: Inputs, split: Split) -> dict[str, list[str]]:
-    """Return the names of the channels that ``every``, only ``some`` and ``none`` of the training hosts have."""
+    """Return, under the keys ``every``, ``some`` and ``none``, the channels that all, only some or none of the training
+    hosts have."""
     rows = np.sort(np.concatenate((split.train, split.val, split.cal)))
     gone = ((here.start, _gone(inputs, rows[here])) for here in spans(rows, step=WIDE_ROWS))
     lacks = lacking(gone, inputs.rows.host[rows])
@@ -107,8 +108,11 @@ def prices(
 
 
 def take_away(inputs: Inputs, channels: Sequence[str], takes: Takes, rows: Ints) -> Inputs:
-    """Return the inputs with only the windows ``rows``, and with these channels removed from them and from all
-    references."""
+    """Return the inputs with only the windows ``rows`` in ``X`` and ``features``, and these channels removed there and
+    from ``reference`` and ``reference_features``.
+
+    All other members are unchanged, also ``tensors`` and ``rows``.
+    """
     names = inputs.schema.feature_names
     columns = np.unique(np.concatenate([columns_of(names, channel) for channel in channels]))
 

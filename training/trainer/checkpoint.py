@@ -1,8 +1,8 @@
 """Checkpoints: ``<model>_<mode>.ckpt.json`` and the weights beside it.
 
 The JSON names its sidecar, the file of the weights, with size and SHA-256, and is written last: where the JSON exists,
-both exist. It carries a digest of itself, so that a figure that was changed by hand is noticed. Neither file says where
-or when it was made, so equal runs give equal bytes.
+both exist. The JSON holds a digest of its other members, so that a figure that was changed by hand is noticed. Neither
+file holds a path, a time or the training machine's name, so equal runs give equal bytes.
 """
 
 import hashlib
@@ -146,7 +146,7 @@ def read(path: Path) -> Checkpoint:
 
 
 def digest_of(document: Json) -> str:
-    """Return the SHA-256 of the canonical JSON of a checkpoint, without the digest itself."""
+    """Return the SHA-256 of the canonical JSON of a checkpoint, without the member ``digest``."""
     text = strict_json.canonical({key: value for key, value in document.items() if key != "digest"})
     return hashlib.sha256(text.encode()).hexdigest()
 

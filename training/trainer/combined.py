@@ -1,12 +1,12 @@
 """``combined``: one score from a supervised part, which knows classes, and an anomaly part, which knows benign windows.
 
-A classifier does not catch behaviours that it was not shown; distances from a host's own ordinary work do not depend on
-what was shown. The parts' outputs, log odds and -log p among benign windows, are on one scale, and a logistic
-regression converts them to a probability. To choose its weights, copies of both parts are trained in folds of the
-training side. They score windows from which they did not learn: of behaviours that the supervised copy was shown, and
-of others that were left out of it, in the shares that ``new_share`` expects. The same windows choose the weight of the
-channel means within the anomaly part.
-The supervised part alone decides how the alarm's probability divides among the classes.
+A classifier may miss behaviours that it was not shown; distances from a host's own ordinary work do not depend on what
+was shown. The parts' outputs, log odds and -log p among benign windows, are on one scale, and a logistic regression
+converts them to a probability. To choose its weights, copies of both parts are trained in folds of the training side.
+The copies score windows from which they did not learn: of behaviours that the supervised copy was shown, and of others
+that were left out of its training. ``new_share`` is the weight of the left-out behaviours among the malicious-like
+windows. The same windows choose the weight of the channel means within the anomaly part. The supervised part alone
+decides how the alarm's probability divides among the classes.
 """
 
 from collections.abc import Callable, Mapping
@@ -213,8 +213,8 @@ def _hyper(part: str, hyper: HyperValues) -> dict[str, Value]:
 
 
 def fit(task: Task) -> Combined:
-    """Train both parts on the whole training side, then again in folds; the folds' left-out windows choose the
-    weights."""
+    """Train both parts on the whole training side, then again in folds; the folds' left-out windows choose the weights.
+    If too few behaviours can be left out, the weights are the fixed ones."""
     if not task.is_benign.any() or task.is_benign[task.split.learnt].all():
         raise BadData(
             "combined tells benign windows from others, and the training side has only one of the two: say which class "

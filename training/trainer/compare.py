@@ -1,11 +1,12 @@
 """``python -m training.trainer.compare A.ckpt.json B.ckpt.json … DATA``: test whether one model is better, or only
 lucky.
 
-All models score the windows that none of them saw: the test side of the split that their checkpoints name. That split
-is made again from ``DATA``, the data set that all were trained on, and checked against its fingerprint. Other data are
-refused, and so are models that split their common data differently. With ``--other-data`` all are judged on windows
-that no model has learnt from. The gap between an oracle model and a realistic one shows what oracle channels are worth.
-Given two folders, the program compares two rotations host by host.
+All models are judged on windows that none of them saw: the test side of the split that their checkpoints name. The
+program makes this split again from ``DATA``, the data set that all were trained on, and checks its fingerprint. Without
+``--other-data``, other data are refused, and so are models that split their common data differently. With
+``--other-data``, all are judged on the recordings in ``DATA`` that no model has learnt from. The gap between an oracle
+model and a realistic one shows what oracle channels are worth. Given two folders, the program compares two rotations
+host by host.
 """
 
 import argparse
@@ -51,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_threads(parser)
     parser.add_argument(
         "--other-data", action="store_true",
-        help="allow other data, or another split: judge every window here that neither model has learnt from",
+        help="allow other data, or another split: judge the recordings here that no model has learnt from",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     names = parser.parse_args(argv)

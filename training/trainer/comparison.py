@@ -1,8 +1,8 @@
 """Compare models on windows that none of them saw: gaps paired by episode, and which model is first.
 
-The windows that rank the models also give their figures, so the first model's figure is too high. The report says by
-about how much, and calls a model tied with the first unless a paired test shows a difference. The program
-`training.trainer.compare` reads the arguments and calls this module.
+The windows that rank the models also give their figures, so the first model's figure is too high. For more than two
+models the result says by about how much, and calls a model tied with the first unless a paired test shows a difference.
+The program `training.trainer.compare` reads the arguments and calls this module.
 """
 
 from collections.abc import Callable, Sequence
@@ -43,10 +43,10 @@ def compare(
     that has no meaning.
 
     For two models also their ``gap``, and ``gaps`` in caught windows (tpr) and false alarms (fpr) at their thresholds;
-    ``gaps`` are null if one has no threshold. For more models each one also has ``p`` (Holm), ``tied`` with the first
-    and ``wins``, and ``standings`` has the ``first`` and its ``optimism`` (see `Standings`). All must have been trained
-    on the data judged; ``other_data`` allows other data, and leaves out recordings that a model has learnt from.
-    ``paths`` of the checkpoints distinguish models of equal names.
+    both members of ``gaps`` are null if one model has no threshold. For more models each one also has ``p`` (Holm),
+    ``tied`` with the first and ``wins``, and ``standings`` has the ``first`` and its ``optimism`` (see `Standings`).
+    All must have been trained on the data judged; ``other_data`` allows other data, and leaves out recordings that a
+    model has learnt from. ``paths`` of the checkpoints distinguish models of equal names.
     """
     (rows, left_out, unknown), classes = _unseen_rows(models, other_data=other_data), models[0].classes
     if any(one.document["label_map"] != models[0].document["label_map"] or one.classes != classes for one in models):
@@ -233,9 +233,9 @@ def paired_gap(a: Scored, b: Scored, *, classes: Classes, n_resamples: int = 100
     """Compute the AUROC of ``a`` minus that of ``b``, as {value, ci95}: oracle minus realistic, or a rival minus the
     model.
 
-    Both are resampled with the same episodes, so what makes an episode easy or hard for both cancels out: the interval
-    is much narrower than those of the two AUROCs suggest. Raises ValueError when the windows differ, or when one is
-    judged by class and the other by its alarm score.
+    Both models are resampled with the same episodes, so what makes an episode easy or hard for both cancels out: the
+    interval is mostly much narrower than those of the two AUROCs suggest. Raises ValueError when the windows differ, or
+    when one is judged by class and the other by its alarm score.
     """
     if not (np.array_equal(a.rows.recording, b.rows.recording) and np.array_equal(a.y, b.y)):
         raise ValueError("a paired comparison needs the same windows in the same order")
@@ -290,8 +290,8 @@ class Standings(NamedTuple):
     ``p`` (M,) is the chance of so large a gap to the first if the models were equal, corrected by Holm; it is 1 for the
     first itself. ``wins`` (M,) are the shares of resamples in which each has the highest value. ``optimism`` is the
     average amount by which the highest value of a resample exceeds the same model's value on the whole test. The first
-    one's value is about so much too high, because it was chosen here. ``wins`` and ``optimism`` are None without
-    resamples, or with fewer than two episodes; all are then tied.
+    model's value is about ``optimism`` too high, because this test chose the model. ``wins`` and ``optimism`` are None
+    without resamples, or with fewer than two episodes; then all models are tied.
     """
 
     first: int

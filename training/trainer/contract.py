@@ -1,6 +1,6 @@
 """A trainer's interface to the fleet: exit codes, progress lines, and the request to stop.
 
-The module uses only the standard library, so that a signal is handled even while the ML libraries are being imported. A
+Importing the module loads no ML library, so that a signal is handled even while the ML libraries are being imported. A
 custom trainer in any language may follow the same contract (docs/trainer-contract.md).
 """
 
@@ -24,9 +24,9 @@ BadData = DataError
 
 
 class TrainerError(Exception):
-    """A training cannot continue; the text is one sentence with the remedy.
+    """A training, or another program of the trainers, cannot continue; the text says why, in one sentence.
 
-    ├─ BadArguments        the command line asks for something impossible
+    ├─ BadArguments        an argument or a file that it names is wrong, or leads to no result
     └─ EngineUnreachable   an engine or its workers are not there, or were lost: the same command may work later
 
     Data that are missing, damaged, of another schema or too small raise `BadData`, which is no TrainerError.
@@ -44,11 +44,12 @@ class EngineUnreachable(TrainerError):  # noqa: N818
 
 
 class Interrupted(Exception):  # noqa: N818 - it is not an error
-    """The worker or a person asked the trainer to stop; a training that catches it saves its state first."""
+    """The worker or a person asked the trainer to stop; a training that has begun saves its state first."""
 
 
 class Stop:
-    """Holds a request to stop; the trainer obeys it at its next safe point: a step, a tree, or a phase of the run."""
+    """Holds a request to stop. Outside :meth:`at_once`, the trainer obeys it at its next safe point: a step, a tree, or
+    a phase of the run."""
 
     def __init__(self) -> None:
         self.requested = False
@@ -62,8 +63,8 @@ class Stop:
     def end(self) -> None:
         """Ignore further stop signals, because the run's result is decided.
 
-        Python restores the default handlers before its process ends, and a signal would then kill a run that has
-        finished.
+        Before its process ends, Python replaces its signal handlers by the default ones, by which a signal would kill a
+        finished run.
         """
         for number in _polite():
             signal.signal(number, signal.SIG_IGN)
@@ -112,7 +113,7 @@ class Keeper(Protocol):
 
 
 class Progress:
-    """Writes one JSON object a line to ``out``; a worker's heartbeat carries the latest one to the receiver."""
+    """Writes one JSON object a line to ``out``, which a worker reads."""
 
     MIN_GAP_S = 0.2
 
@@ -131,10 +132,11 @@ class Progress:
         self._out.flush()
 
     def epoch(self, epoch: int, epochs: int, *, loss: float, metric: float | None) -> None:
-        """Report an epoch, or a tree. Lines closer together than ``MIN_GAP_S`` are left out, except the last.
+        """Report an epoch, or a tree. A line less than ``MIN_GAP_S`` after the one before is left out, except that of
+        the last epoch.
 
-        ``eta_s`` assumes that all epochs will be needed: with early stopping it is an upper bound. Following trainings
-        (see ``training``) are assumed to take as long as this one.
+        ``eta_s`` assumes that all epochs will be needed: a training that stops early ends sooner. Each following
+        training or part (see ``training`` and ``part``) is assumed to have as many epochs as this one.
         """
         epoch += self._done
         self._latest = max(self._latest, epoch)  # trees are counted anew by each booster
@@ -152,21 +154,23 @@ class Progress:
         self.event("epoch", **fields, seconds=round(now - self._began, 3), eta_s=round(eta_s, 1))
 
     def begin_epochs(self, done: int) -> None:
-        """Start counting epochs; a resumed run has ``done`` of them already."""
+        """Start to measure how long epochs take; ``done`` of this training's epochs were completed before."""
         self._phase = (self._done + done, self._clock.monotonic())
 
     def training(self, left: int, *, curve: bool = True) -> None:
         """Begin one of the run's trainings; ``left`` more follow, and the earlier ones count as done.
 
-        Without ``curve`` no losses are reported, because this training does not make the model that the run keeps.
+        Without ``curve`` no losses and metrics are reported, because this training does not make the model that the run
+        keeps.
         """
         self._done, self._left, self._curve = self._latest, left, curve
         self._after, self._part_curve = left, True
 
     def part(self, number: int, parts: int, *, curve: bool) -> None:
-        """Begin part ``number``, from 1, of the ``parts`` that this training and each that follows consists of.
+        """Begin part ``number``, from 1, of the ``parts`` of this training; each training that follows is assumed to
+        have as many.
 
-        Only the losses of a part with ``curve`` are reported.
+        Losses and metrics are reported only of a part with ``curve``, in a training with ``curve``.
         """
         self._done, self._part_curve = self._latest, curve
         self._after = parts - number + self._left * parts
@@ -188,7 +192,8 @@ def perform(
     clock: Clock | None = None,
     stop: Stop | None = None,
 ) -> int:
-    """Call ``work``, and return the exit code for its outcome; if ``work`` fails also write one sentence to ``err``.
+    """Call ``work``, and return the exit code for its outcome; if ``work`` fails or is interrupted, also write one
+    sentence to ``err``.
 
     A bug's traceback is written before its sentence.
     """
@@ -209,7 +214,7 @@ def _perform(work: Callable[[Progress, Stop], None], progress: Progress, err: Te
         work(progress, stop)
     except Interrupted:
         progress.event("interrupted")
-        err.write("interrupted: what was learnt is kept; the same command resumes there\n")
+        err.write("interrupted: the same command resumes from the state that was saved, if any\n")
         return Exit.INTERRUPTED
     except (TrainerError, BadData) as error:
         return _fail(progress, err, error.code, str(error))

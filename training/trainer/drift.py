@@ -3,7 +3,8 @@ there.
 
 ``DATA`` is a processed data set. The windows of each host in it, in time order, are compared with the host's reference
 recordings by the rule of `training.trainer.shift_test`: each channel's level and its spread. A lasting change is
-reported with its channels and its beginning. A lasting attack looks the same, so a change never suppresses an alarm.
+reported with its channels and its beginning. A lasting attack looks the same as new work, so a change never suppresses
+an alarm.
 """
 
 from __future__ import annotations
@@ -61,10 +62,11 @@ class Drift:
     """The result of comparing a host with its reference, in stretches of about a minute.
 
     ``doubts`` are sentences that cast doubt on the host's alarms, whether it changed or not. ``channels`` is empty if
-    nothing changed, or if ``enough_to_tell`` is False. ``reference_needed`` is the number of reference stretches with
-    which a change of all the host's stretches could be detected; None if no number is enough. ``start`` is the row,
-    among the host's in time order, at which the surest change begins. The shares of alarms are None where the model has
-    no threshold, or nothing changed; ``alarms_before`` also where no window is before the change.
+    nothing changed, or if ``enough_to_tell`` is False. ``reference_needed`` is the smallest number of reference
+    stretches with which a change of all the host's stretches could be detected; None if no number tried is enough.
+    ``start`` is the row, among the host's in time order, at which the surest change begins; None without a change. The
+    shares of alarms are None where the model has no threshold, or nothing changed; ``alarms_before`` also where no
+    window is before the change.
     """
 
     host: str
@@ -105,7 +107,7 @@ class Drift:
         )
 
     def believe(self) -> str:
-        """Say in a sentence whether the alarms of the model can be believed on this host."""
+        """Return one or more sentences that say whether the alarms of the model can be believed on this host."""
         if not self.enough_to_tell:
             return " ".join(["Whether alarms can be believed here is not known.", *self.doubts])
         if not self.channels and self.doubts:

@@ -1,10 +1,11 @@
 """``gbt``: gradient-boosted trees on window features (XGBoost, histogram method).
 
-The prediction is the mean of two boosters: one starts from nothing, one from a linear model. Trees are better if levels
-shift between hosts, the linear model if there are few windows. Validation windows hardly show which one suits a new
-host, and the mean was better than either; a booster that is clearly worse on the validation windows gets less weight.
-Each is boosted until the loss on the validation windows falls no more. Then it is boosted again, on training and
-validation windows together, for a number of rounds that grows with them.
+The prediction is the weighted mean of two boosters: one starts from nothing, one from a linear model. Trees were better
+if levels shift between hosts, the linear model if there are few windows. Validation windows hardly show which one suits
+a new host, and the mean was better than either; a booster that is clearly worse on the validation windows gets less
+weight. To find its number of rounds, each booster is boosted until the loss on the validation windows has not fallen
+for ``patience`` rounds. A new booster is then made from training and validation windows together, with proportionally
+more rounds.
 
 From windows that lack a feature, trees learn which branch to take without it. A feature that no training window lacked
 is replaced by its median where it is absent.
@@ -228,10 +229,11 @@ class Binned(NamedTuple):
 
 
 class Bins:
-    """Bins each side's features once for both starts, which differ only in the linear model that trees start from.
+    """Bins the features of the windows to learn from once for both starts, which differ only in the linear model that
+    trees start from.
 
-    If there are more windows than fit into memory, the bins are in files until ``files`` is closed. This does not
-    change the trees.
+    If windows exceed the limit of memory (never on a GPU), the bins are in files until ``files`` is closed. Bins in
+    files give the same trees.
     """
 
     def __init__(self, task: Task, files: ExitStack) -> None:
@@ -254,7 +256,7 @@ class Bins:
     def judge(self, rows: Ints, linear: Linear | None, train: Binned) -> Binned:
         """Return the windows ``rows``, which decide when to stop, starting from the margins of ``linear``.
 
-        If they do not fit into memory, they are stored in files, in bins with the edges of those of ``train``.
+        Windows that exceed the limit of memory are stored in files, in bins with the same edges as those of ``train``.
         """
         task, y = self._task, self._task.y[rows]
         if self._holds(HELD_TWICE * rows.size):
@@ -469,6 +471,7 @@ def _packed(model: bytes | None, history: History) -> bytes:
 
 
 def _checked(task: Task, model: bytes) -> xgboost.Booster:
-    """Read a booster of this task, which may come from another machine. Raises ValueError for one of another form."""
+    """Read a booster of this task, which may come from another machine. Raises ValueError or LookupError for a booster
+    of another form."""
     sizes = {"features": task.X.shape[1], "classes": task.classes, "depth": task.whole("max_depth")}
     return checked(learner_of(model), **sizes, threads=task.threads)

@@ -1,12 +1,12 @@
 """Incidents: join a host's alarming windows, so that a person is called once and not for each window.
 
 A window *alarms* when its score exceeds its threshold; ``margin`` is score minus threshold. Consecutive windows of a
-recording, without a gap, are a *run*. An alarming window raises an incident when, as the rule says, enough of the last
-windows of its run alarm, or their mean margin is above zero. The incident stays open, and no further call is made,
-until a window begins ``quiet_s`` or more after the last alarming one ended.
+recording, without a gap, are a *run*. While no incident is open, an alarming window raises one when, as the rule says,
+enough of the last windows of its run alarm, or their mean margin is above zero. An incident stays open, and no further
+call is made, until a window begins ``quiet_s`` or more after the last alarming one ended.
 
 ``step`` takes a window at a time, ``find`` all of them at once; both give the same incidents wherever the stream is
-cut. Pure.
+cut. No function has side effects.
 """
 
 from collections.abc import Sequence
@@ -83,7 +83,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """Alarms of one host that belong together; times are those of its windows."""
+    """Alarms of one stream that belong together; times are on the clock of its windows."""
 
     began: float  # start of the first alarming window of those that raised it
     raised: float  # end of the window that raised it: the moment of the call
@@ -105,7 +105,8 @@ class StreamState:
 
 
 class StreamStep(NamedTuple):
-    """The result of a step: the new state, the incident that ended before the window, and the one that it raised."""
+    """The result of a step: the new state, the incident that ended before the window, and the incident that the window
+    raised; None if there is none."""
 
     state: StreamState
     over: Incident | None = None
@@ -161,7 +162,8 @@ class Runs:
 
     @classmethod
     def of(cls, stream: AnyArray, t_start: Floats, t_end: Floats) -> Self:
-        """Sort windows (N,) of named streams; of windows that begin at the same time only the first is kept."""
+        """Sort windows (N,) of named streams; of a stream's windows that begin at the same time only the first is
+        kept."""
         number = np.unique(stream, return_inverse=True)[1]
         order = np.lexsort((t_start, number))
         later = (np.diff(number[order]) != 0) | (np.diff(t_start[order]) > 0)

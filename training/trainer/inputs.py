@@ -75,7 +75,8 @@ class Inputs:
 
     @property
     def timed(self) -> Rows:
-        """The rows, with NaN for times that are not in seconds by the schema."""
+        """The rows, with NaN for the times that by the schema are not in seconds: for none, for all ends, or for all
+        times."""
         timing, unknown = self.schema.time, np.full(self.y.shape, np.nan)
         start, end = self.rows.t_start, self.rows.t_end
         if timing is not Timing.SECONDS:
@@ -181,9 +182,9 @@ def from_dataset(
 def split_inputs(inputs: Inputs, *, target_fpr: float, **asked: Any) -> Split:
     """Split the windows into four sides, the same for equal data and arguments. Raises ``BadData``.
 
-    Each recording is on one side only; recordings that share samples are on the same side. Without an alarm threshold
-    nothing is set aside to calibrate: if no class is benign, or if too few benign windows would set one. What is
-    ``asked`` goes to `make_split`.
+    Each recording is on one side only; recordings that share samples are on the same side. The calibration side is
+    empty if no class is benign, or if too few benign windows would be there to set a threshold. The arguments ``asked``
+    are those of `make_split`.
     """
     if inputs.kinship.strangers is not None:
         raise BadData(of_two_hosts(inputs.kinship.strangers))

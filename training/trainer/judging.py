@@ -151,7 +151,7 @@ def opened(checkpoint: Path, data: Path, *, threads: int = 1) -> tuple[OpenedMod
 
 
 def settled_on(model: OpenedModel, loaded: Dataset) -> tuple[Fitted, Inputs]:
-    """Return the model and the windows in the form that it takes; the model measures the hosts from their
+    """Return the model and the windows in the form that it takes; a model that measures hosts has measured those with
     references."""
     inputs = from_dataset(loaded, takes=model.family.takes)
     return settled(model.fitted, inputs), inputs

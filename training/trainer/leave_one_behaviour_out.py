@@ -1,7 +1,8 @@
 """Train again without one behaviour at a time: decide which behaviours, and store the scores of those left out.
 
-Families that train in seconds do so for every report, unless the windows are too many; the others only with the recipe
-``behaviour``. All these trainings belong to one run: they stop and resume together, and have one run key.
+A family that trains in seconds is trained without behaviours for each report, if no more than ``MOST_WORK`` windows are
+learnt from. Any other family is trained without behaviours only with the recipe ``behaviour``. All trainings without a
+behaviour belong to the run of the model itself: they stop and resume with it, under one run key.
 """
 
 from collections.abc import Mapping

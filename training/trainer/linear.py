@@ -1,7 +1,7 @@
 """A regularised linear model that boosting may start from, in NumPy and scikit-learn.
 
-Where the classes differ by levels, trees need hundreds of steps to approximate one slanted line. When they start from a
-linear model, they only add what it misses.
+Where the classes differ by levels, trees need hundreds of steps to approximate one slanted line. Trees that start from
+a linear model only add what that model misses.
 """
 
 import json

@@ -1,10 +1,11 @@
 """The training loop of all networks.
 
-No step waits for the GPU, whose work is queued: the sum of the losses stays on the GPU and is read once an epoch. If
-one loss is not finite, neither is the sum, and from then on the optimiser takes no step.
+No step waits for the GPU, whose work is queued. The sum of the losses stays on the GPU; it is read once an epoch, and
+when the state is saved. If one loss is not finite, neither is the sum: on a GPU, the optimiser then takes no further
+step.
 
-The loop can stop after any step and resume with the same result: the order of an epoch depends only on seed and epoch,
-the learning rate only on the step, and everything else that matters is listed in ``LoopState`` and saved.
+The loop can stop after any step and resume with the same result. The order of an epoch and the learning rate are
+computed again from settings, epoch and step; everything else that matters is saved (`SavedLoop`).
 """
 
 import math
@@ -52,7 +53,7 @@ class LoopState:
 
 
 class SavedLoop(msgspec.Struct):
-    """A training in progress; all bytes are those of a ``.pt``."""
+    """The saved state of a training in progress; each ``bytes`` value holds tensors in the form of a ``.pt`` file."""
 
     memory: LoopState
     net: bytes
@@ -76,8 +77,9 @@ def train(
 
     ``loss_of(rows)`` returns the mean loss of the training ``windows`` at ``rows`` (B,), which are on the windows'
     ``place``. ``validate()`` returns the validation loss, which decides when to stop, and a metric for people. Without
-    ``validate`` the last epoch is the best. Raises ``BadArguments`` when the loss is not finite, before that could
-    reach a weight (on a GPU after the epoch), and ``Interrupted`` between steps.
+    ``validate`` the last epoch is the best. Raises ``BadArguments`` if a training loss is not finite (on a GPU only
+    after the epoch), before that loss changes a weight. Raises ``BadArguments`` also for a validation loss that is not
+    finite, and ``Interrupted`` between steps.
     """
     optimizer, learnt = _optimizer(net, spec), list(net.parameters())
     memory, best = LoopState(), _copy(net)
@@ -140,8 +142,8 @@ def _diverged(epoch: int, spec: LoopSpec) -> str:
 
 
 def _optimizer(net: nn.Module, spec: LoopSpec) -> torch.optim.AdamW:
-    """Make the optimiser; weight decay applies to matrices only, as biases and scales of norms have no reason to be
-    small."""
+    """Make the optimiser; weight decay applies only to parameters of two or more dimensions, except those marked
+    ``decays = False``."""
     learnt = [parameter for parameter in net.parameters() if parameter.requires_grad]
     matrices = [parameter for parameter in learnt if getattr(parameter, "decays", parameter.ndim > 1)]
     chosen = {id(parameter) for parameter in matrices}
@@ -191,8 +193,8 @@ def _pack(net: nn.Module, optimizer: torch.optim.Optimizer, best: dict[str, Tens
 
 
 def _unpack(saved: bytes, net: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[LoopState, dict[str, Tensor]]:
-    """Set the training to a saved state, which may come from another machine. Raises ValueError or its like for one of
-    another form."""
+    """Set the training to a saved state, which may come from another machine. Raises ValueError or its like for a state
+    of another form. Return the state of the loop, and the best weights."""
     found = msgspec.msgpack.decode(saved, type=SavedLoop)
     best, random = read(found.best), read(found.random)
     require_shapes(best, net.state_dict())

@@ -1,5 +1,5 @@
-"""Collect the facts that can change a training's result (device, processor, library versions, sources) into the run
-key."""
+"""Collect the facts that can change a training's result (data, arguments, sources, library versions, processor, device)
+into the run key."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ ALWAYS = ("numpy", "polars", "scikit-learn", "scipy", "zstandard", "jinja2")
 
 
 class RunKey(NamedTuple):
-    """All facts that can change a run's result. Runs of equal keys give byte-identical files.
+    """All facts that can change a run's result. Runs of equal keys write byte-identical checkpoints and reports.
 
-    No host name, path, date or duration is in it.
+    The key holds no path, date, duration or name of the training machine.
     """
 
     facts: Json

@@ -1,8 +1,8 @@
 """Pre-training without labels: hide channels of a window, and predict them from the others.
 
-A channel is hidden for the whole window. Hiding patches in time was tried first. Smooth telemetry can be predicted from
-the samples just before and after, whatever the host is doing, and that error ranked windows no better than chance. How
-channels depend on each other changes with the behaviour.
+Of several channels, each is hidden for a whole window at a time. Hiding patches in time was tried first. Smooth
+telemetry can be predicted from the samples just before and after, whatever the host is doing: the errors of such
+predictions ranked windows no better than chance. How channels depend on each other changes with the behaviour.
 """
 
 import torch
@@ -18,8 +18,8 @@ PASSES = 4  # each channel is hidden in exactly one of them
 class MaskedModel(nn.Module):
     """Encodes the visible part of a window, and reconstructs the hidden part from that code by a linear layer.
 
-    If there is only one channel, patches of it are hidden instead. An absent channel is always hidden, and no loss is
-    computed for it.
+    If there is only one channel, patches of it are hidden instead of whole channels. An absent channel is always
+    hidden, and no loss is computed for it.
     """
 
     def __init__(self, channels: int, samples: int, hyper: HyperValues) -> None:
@@ -30,14 +30,14 @@ class MaskedModel(nn.Module):
         self.parts = channels if channels > 1 else self.encoder.length  # what can be hidden
 
     def draw(self, batch: int, share: float, device: torch.device) -> Tensor:
-        """Return (B, parts): True for about ``share`` of each window's parts, drawn at random, at least one and never
-        all of several."""
+        """Return (B, parts): True for about ``share`` of each window's parts, drawn at random: at least one part, and
+        not all unless there is only one."""
         count = min(max(1, round(share * self.parts)), max(self.parts - 1, 1))
         order = torch.rand(batch, self.parts, device=device).argsort(dim=1)
         return order < count
 
     def loss(self, x: Tensor, hidden: Tensor) -> Tensor:
-        """Return the mean squared error of the hidden parts."""
+        """Return the mean squared error of the hidden values, without absent ones; 0 if none are left."""
         x, there = known(x)
         unseen = self._spread(hidden)
         asked = unseen * there
@@ -60,7 +60,7 @@ class MaskedModel(nn.Module):
         return residuals.mean(dim=-1), torch.where(there[..., 0], errors, torch.nan)
 
     def embed(self, x: Tensor) -> Tensor:
-        """Return (B, 2D): mean and spread of the tokens of windows of which no part is hidden."""
+        """Return (B, 2D): mean and spread of the tokens of windows in which only absent values are hidden."""
         x, there = known(x)
         tokens = self.encoder(torch.cat((x, (~there).to(x.dtype)), dim=1))
         middle = tokens.mean(dim=1, keepdim=True)

@@ -1,8 +1,8 @@
 """``mlp``: several small networks on window features, trained side by side and averaged.
 
-One such network on a thousand windows depends on its seed as much as on the data. The mean of eight depends less on the
-seed, and a layer of all eight costs one batched product. Each also connects input and output by a linear layer, whose
-weights start at 0. Training stops when the loss on the validation windows falls no more.
+A single small network trained on a thousand windows depends on its seed as much as on the data. The mean of eight
+networks depends less on the seed, and a layer of all eight costs one batched product. Each network also has a linear
+layer straight from input to output, whose weights start at 0.
 """
 
 import math
@@ -34,8 +34,9 @@ class MembersLinear(nn.Module):
 class Mlp(nn.Module):
     """Features (B, F) → logits of the members (M, B, K).
 
-    An absent feature counts as its median. ``spare`` has the features of each channel that some training windows lack:
-    while training they are hidden in half of the windows.
+    An absent feature counts as its median in training. ``spare`` has, for each channel that only some training windows
+    have, the numbers of its features. In training each such channel is hidden in about half of the windows, drawn at
+    random.
     """
 
     def __init__(self, features: int, classes: int, hyper: HyperValues, spare: Sequence[Sequence[int]] = ()) -> None:

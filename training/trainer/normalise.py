@@ -1,4 +1,5 @@
-"""Bring inputs to one scale; the scale is fitted on training windows only and stored inside the network.
+"""Bring inputs to one scale; the scale is fitted only on the windows that a network learns from, and stored inside the
+network.
 
 Both classes are modules with buffers, so that the sidecar always holds the numbers that the weights were learnt with.
 Inputs that were constant in training become exactly zero, on every host; absent values stay NaN.
@@ -19,8 +20,7 @@ MOST_FITTED = 20_000  # windows; more of them no longer move a quantile
 class QuantileNormal(nn.Module):
     """Maps each feature (B, F) to a standard normal by its training quantiles, linearly in between.
 
-    Heavy tails and different units no longer matter. A value beyond all training values counts as the most extreme of
-    them instead of dominating a sum.
+    A value beyond all training values counts as the most extreme of them instead of dominating a sum.
     """
 
     kind = "quantile-normal"
@@ -78,7 +78,7 @@ class RobustAsinh(nn.Module):
 
     The spread is the interquartile range over 1.349; if that is 0, the standard deviation, or 1 if that is 0 as well.
     As bytes per second span six decades between idle and busy, the scale is linear near usual values and logarithmic
-    far from them. At last each channel gets mean 0 and variance 1 in training.
+    far from them. Finally each channel that varied gets mean 0 and variance 1 over the windows fitted on.
     """
 
     kind = "robust-asinh"

@@ -28,7 +28,7 @@ class OwnReferences(NamedTuple):
 def own_references(paths: Sequence[str], host: str, view: str, schema: FeatureSchema) -> OwnReferences:
     """Read the reference recordings of ``host`` at ``paths``, files or folders. Raises ``BadData``.
 
-    A model that measures hosts from their references needs a path at least; another model must be given none.
+    A model that measures hosts from their references needs at least one path; another model must be given none.
     """
     chosen = choose_channels((), schema)
     wanted = schema.normaliser.get("type") == normalise.RULE["type"]
@@ -41,8 +41,8 @@ def own_references(paths: Sequence[str], host: str, view: str, schema: FeatureSc
         return OwnReferences(normalise.NormalReferences(channels=schema.channel_names, hosts={}, fleet=None), None)
     if not wanted:
         raise BadData(
-            "the model was trained on recordings without references, and measures no host from its own: leave out "
-            "--reference, or train it again on recordings with some (record --baseline makes them)"
+            "the model was trained on recordings without references, and measures no host from its own: give no "
+            "reference, or train it again on recordings with some (record --baseline makes them)"
         )
     good = [one for path in paths for one in _reference(path, host, view, schema.sample_hz)]
     references = measure_references(good, chosen, schema.sample_hz)
@@ -57,7 +57,8 @@ def own_references(paths: Sequence[str], host: str, view: str, schema: FeatureSc
 
 
 def recorded(place: Path, sample_hz: float) -> list[Extract]:
-    """Read the reference recordings at ``place``, a file or a folder. Raises ``BadData``."""
+    """Read the reference recordings at ``place``, a file or a folder, also those that cannot be used; empty if there
+    are none. Raises ``BadData``."""
     found = [extract(one, sample_hz) for one in (find_episodes(place) if place.is_dir() else [place])]
     return [one for one in found if one.facts.verdict.is_reference]
 

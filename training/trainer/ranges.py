@@ -2,8 +2,9 @@
 
 For each channel: the lowest and highest value, and how rough its quietest and its liveliest window is (the mean size of
 the steps from sample to sample). A window lies outside when one of its channels leaves the range by more than half the
-range's width. It also does when a channel is less than half as rough as in the quietest training window, or more than
-twice as rough as in the liveliest. Causes are a sensor that died, a unit that changed, or samples of another rate.
+range's width. A window also lies outside when a channel is less than half as rough as in the quietest training window,
+or more than twice as rough as in the liveliest. Possible causes are a sensor that died, a unit that changed, or samples
+of another rate.
 """
 
 import msgspec
@@ -49,7 +50,7 @@ def ranges_of(inputs: Inputs, rows: Ints) -> dict[str, Range]:
 
 
 def outside(inputs: Inputs, document: Json) -> Bools:
-    """Return (N, C) True where a window leaves a checkpoint's range in a channel."""
+    """Return (N, C) True where a window lies outside a checkpoint's range in a channel (see the module)."""
     ranges, channels = msgspec.convert(document["ranges"], dict[str, Range]), inputs.channel_names
     odd = np.zeros((len(inputs.features), len(channels)), bool)
     for here in spans(inputs.features, step=WIDE_ROWS):
@@ -79,8 +80,8 @@ def said_of(inputs: Inputs, document: Json) -> list[str]:
 
 
 def shares_outside(inputs: Inputs, document: Json) -> dict[str, tuple[float, list[str]]]:
-    """Return the share of each host's windows outside a checkpoint's ranges, and the channels that are outside most
-    often."""
+    """Return the share of each host's windows outside a checkpoint's ranges, and the at most ``SHOWN`` channels that
+    are outside most often."""
     odd, names, found = outside(inputs, document), inputs.channel_names, {}
     for host in np.unique(inputs.rows.host).tolist():
         here = odd[inputs.rows.host == host]

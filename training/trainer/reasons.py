@@ -1,9 +1,9 @@
 """Reasons for alarms: the channels and the seconds of a window that raised its score most.
 
-A family computes by how much each channel raised the score (``Fitted.carried``). Channels that raised it have shares;
-channels that lowered it have none, and neither has a channel that the window lacks. The seconds of a window are ranked
-by replacing each with the host's usual values, and measuring how far the score falls. Nothing here is random. "Carried
-the score" says what the model looked at, not what caused the alarm.
+A family computes by how much each channel raised the score (``Fitted.carried``). Channels that raised the score have
+shares; the share is 0 for a channel that lowered it, and for one that the window lacks. The seconds of a window (in
+long windows, longer stretches) are ranked by replacing each with the host's usual values, and measuring how far the
+score falls. No step is random. "Carried the score" says what the model looked at, not what caused the alarm.
 """
 
 import warnings
@@ -63,7 +63,7 @@ def together(each: ArrayLike) -> Floats:
 
 
 def named(channels: Sequence[str], share: Floats, most: int = SHOWN) -> list[tuple[str, float]]:
-    """Return the channels with the largest of the shares (C,), and their shares; those of share 0 are left out."""
+    """Return at most ``most`` channels with their shares (C,), the largest first; those of share 0 are left out."""
     order = np.argsort(-share, kind="stable")[:most].tolist()
     return [(channels[place], float(share[place])) for place in order if share[place] > 0]
 
@@ -177,7 +177,7 @@ class Reasons(NamedTuple):
     alarms: int  # as many there were; more than n where not all were explained
 
     def named(self, share: Floats, most: int = SHOWN) -> list[tuple[str, float]]:
-        """Return the channels with the largest of the shares (C,), and their shares; those of share 0 are left out."""
+        """Return at most ``most`` channels with their shares (C,), the largest first; those of share 0 are left out."""
         return named(self.channels, share, most)
 
     def mean(self, rows: Ints) -> Floats | None:
@@ -186,10 +186,11 @@ class Reasons(NamedTuple):
         return together(self.share[here]) if here.any() else None
 
     def moments(self, number: int) -> list[tuple[float, float]]:
-        """Return the spans, in seconds, of the n-th explained window that have clearly more than an equal share of the
-        score.
+        """Return the spans, in seconds, of the n-th explained window that have at least ``CARRIES`` times an equal
+        share of the score.
 
-        Neighbouring spans are joined. If none has so much, return all that raised the score; an empty list if none did.
+        Neighbouring spans are joined. If no span has so much, all that raised the score are returned; an empty list if
+        none did.
         """
         share, spans = self.moment[number], list[tuple[float, float]]()
         more = share * share.size >= CARRIES
@@ -239,5 +240,6 @@ def reported(fitted: Fitted, windows: Inputs, rows: Ints) -> JsonDict:
 
 
 def in_words(named: Sequence[tuple[str, float]]) -> str:
-    """Format channels and shares, ``net_tx_bytes 41 %, cpu_user 22 %``; a phrase if no channel raised the score."""
+    """Format channels and shares, ``net_tx_bytes 41 %, cpu_user 22 %``; "no channel of its own" if no channel raised
+    the score."""
     return ", ".join(f"{channel} {100 * share:.0f} %" for channel, share in named) or "no channel of its own"

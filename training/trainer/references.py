@@ -1,8 +1,9 @@
-"""References of training hosts: the model learns from the first half as benign windows; the other half sets the hosts'
-levels.
+"""References of training hosts: if exactly one class is benign and a reference is long enough, its first half trains as
+benign windows; the other half sets the host's level.
 
 Windows that a model has learnt from would give too low a level, because the model has learnt to call them benign. So no
-reference window serves both, and hosts whose references do not train use all of them for the level.
+reference window both trains and sets a level. For a host whose reference does not train, the whole reference sets the
+level.
 """
 
 import hashlib
@@ -32,7 +33,8 @@ class Parted(NamedTuple):
 
 
 def part(inputs: Inputs, split: Split, *, also: Collection[str] = ()) -> Parted:
-    """Divide the references of training hosts, and of the hosts ``also``, into the two halves.
+    """Divide all reference windows into those that train (of training hosts and of the hosts ``also``) and those that
+    set levels.
 
     References train only if exactly one class is benign, and a host's reference only if its second half has enough
     windows for a level. All other reference windows set levels.
@@ -169,7 +171,7 @@ def stacked(first: Floats32, second: Floats32) -> Floats32:
 def settled(fitted: Fitted, inputs: Inputs) -> Fitted:
     """Return the model after it measured the hosts that have a reference here, if its family measures hosts.
 
-    Otherwise return it unchanged.
+    A model of another family is returned unchanged; so is any model if there is no reference here.
     """
     if not isinstance(fitted, Settling) or not inputs.reference_host.size:
         return fitted
@@ -187,7 +189,8 @@ def references_of(fitted: Fitted, inputs: Inputs, places: Ints) -> ReferenceScor
 
 
 def scored_by(outputs: Outputs, rows: Rows, levels: HostLevels | None, classes: Classes) -> Scored:
-    """Build the scored windows from a model's outputs; anomaly scores become relative to their hosts' levels."""
+    """Build the scored windows from a model's outputs; with ``levels``, anomaly scores become relative to their hosts'
+    levels."""
     score = outputs.score
     if score is not None and levels is not None:
         score = levels.applied(score, rows.host)

@@ -1,7 +1,7 @@
 """``python -m training.trainer.run``: train one supervised model and report on it.
 
-This file only reads the command line, also for ``run_ssl``. ``session.py`` trains; each model family is in the file of
-its name.
+This file only reads the command line, also for ``run_ssl``. The module `session` trains; `training.families` names the
+module of each model family.
 """
 
 import sys
@@ -17,7 +17,8 @@ from training.trainer.contract import Progress, Stop, limit_threads, perform
 def main(
     argv: Sequence[str] | None = None, *, program: str = "training.trainer.run", models: Sequence[str] = RUN_MODELS
 ) -> int:
-    """Train as the command line says; return an exit code of the trainer contract."""
+    """Train as the command line says; return an exit code of the trainer contract. A wrong command line ends the
+    process (see `parse`)."""
     replace_unprintable()
     args = parse(sys.argv[1:] if argv is None else argv, program=program, models=models)
     limit_threads(args.threads)

@@ -1,14 +1,15 @@
 """``python -m training.trainer.score CKPT DATA``: score new windows with a trained model.
 
-``DATA`` is a processed data set (a folder like ``data/processed``) of the schema that the model was trained on;
-anything else is refused before the weights are loaded. Each window gets its score, the probability of each class where
-the model has classes, and whether it raises an alarm. It also gets the side it was on when the model was trained
-(``new``: on none). Remarks on the scores go to standard error, with a summary: windows, alarms, incidents, missing
-channels and their cost, and whether to believe the scores. ``--incidents`` writes the incidents to a file,
-``--explain`` adds the channels and seconds that carried each alarm. With ``--state FILE`` recordings may be scored in
-pieces: an incident that is open at the end of one piece continues in the next, and windows that were scored before
-change no incident. A changed host is reported until ``--confirm-change`` or a new reference; alarms are not suppressed
-meanwhile.
+``DATA`` is a processed data set (a folder like ``data/processed``) of the schema that the model was trained on.
+Channels that the data lack count as absent; channels of the recorder that the model does not know are left out. Data
+that differ in anything else are refused before the weights are loaded. Each window gets its score, the probability of
+each class where the model has classes, and whether it raises an alarm. Each window also gets the side it was on when
+the model was trained (``new``: on none; empty: unknown). Remarks on the scores go to standard error, with a summary:
+windows, alarms, incidents, missing channels and their cost, and whether to believe the scores. ``--incidents`` writes
+the incidents to a file, ``--explain`` adds the channels and seconds that carried the alarms, of at most 512 of them.
+With ``--state FILE`` recordings may be scored in pieces: an incident that is open at the end of one piece continues in
+the next, and windows that were scored before change no incident. A changed host is reported until ``--confirm-change``
+or a new reference; alarms are not suppressed meanwhile.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="accept the reported change of this host as its ordinary work from now on; may be repeated",
     )  # fmt: skip
     parser.add_argument(
-        "--explain", action="store_true", help="add which channels carried each alarm, and which seconds of the window"
+        "--explain", action="store_true", help="add the channels and seconds that carried an alarm, of up to 512 alarms"
     )
     add_executor(parser, processes="one")
     names = parser.parse_args(argv)

@@ -1,4 +1,4 @@
-"""Apply a trained model to windows: a row for each, their incidents, and whether hosts have changed.
+"""Make the results of scored windows: a row for each, their incidents, and whether hosts have changed.
 
 The program `training.trainer.score` reads the arguments and calls this module.
 """
@@ -37,7 +37,8 @@ PART_ROWS = 1 << 18  # windows of which rows are made at a time
 
 
 def why(judged: Judged) -> Reasons:
-    """Explain the alarms. Raises ``BadArguments`` where the model has no threshold."""
+    """Explain the alarms, of many only some (see `explain`). Raises ``BadArguments`` where the model has no
+    threshold."""
     if judged.alarm is None:
         raise BadArguments(f"{judged.name} has no threshold, so no window is an alarm to explain: leave out --explain")
     return explain(judged.fitted, judged.inputs, np.flatnonzero(judged.alarm))
@@ -46,7 +47,7 @@ def why(judged: Judged) -> Reasons:
 def parts(judged: Judged, side: Names | None, reasons: Reasons | None = None) -> Iterator[Any]:
     """Yield Polars frames with a row for each window, at least one frame.
 
-    With ``reasons`` the rows also have the channels and seconds that carried the alarms.
+    With ``reasons`` the rows also have the channels and seconds that carried the alarms that were explained.
     """
     explained, count = _explained(reasons), judged.scored.y.size
     for start in range(0, max(count, 1), PART_ROWS):
@@ -105,10 +106,12 @@ class Followed(NamedTuple):
 
 
 def follow(judged: Judged, state: Path | None = None, confirm: Sequence[str] = ()) -> Followed:
-    """Process each recording's windows in time order; without a threshold nothing is found.
+    """Find incidents and changed hosts in each recording's windows, in time order.
 
-    With a ``state`` file incidents and changes continue from it, and the file is updated. The changes of the hosts
-    ``confirm`` are confirmed first. Raises ``TrainerError``.
+    Without a threshold nothing is found, and the file ``state`` is neither read nor written. With a threshold,
+    incidents and changes continue from a ``state`` file of the same model, and the file is updated. The changes of the
+    hosts ``confirm`` are confirmed first. Raises ``BadArguments`` for a host without a reported change, or a file that
+    is no state file.
     """
     thresholds, document, rows = judged.thresholds, judged.document, judged.inputs.timed
     if thresholds is None:
@@ -229,7 +232,8 @@ def write(frames: Iterator[Any], names: argparse.Namespace) -> None:
 
 
 def write_file(frames: Iterator[Any], path: Path) -> None:
-    """Write a table that is given in parts, at least one. Raises ``BadArguments`` if the file cannot be written."""
+    """Write a table that is given in parts, at least one, in the format of the path's ending. Raises ``BadArguments``
+    if the file cannot be written."""
     try:
         if path.suffix == ".parquet":
             _write_parquet(frames, path)

@@ -1,4 +1,4 @@
-"""One training from data set to checkpoint and report, step by step."""
+"""One run of a trainer, step by step: from the data set to checkpoint and report."""
 
 from __future__ import annotations
 
@@ -75,10 +75,10 @@ def train(
     limits: MemoryLimits = LIMITS,
     ignore_state: bool = False,
 ) -> None:
-    """Train what ``args`` ask for, and write checkpoint and report; ``ignore_state`` begins without the saved one.
+    """Train what ``args`` ask for, and write checkpoint and report; ``ignore_state`` begins without the saved state.
 
     Raises ``TrainerError``, ``BadData``, or ``Interrupted``, before which the state is saved if the training has begun.
-    With references ``added``, a model is trained again that learns from them as well.
+    With ``added``, the references in it are part of the data, so the model learns from these hosts as well.
     """
     clock = clock or SystemClock()
     began = clock.now()
@@ -235,7 +235,7 @@ class TrainedModel(NamedTuple):
         return references_of(self.fitted, self.inputs, self.parted.level).measured(self.levels)
 
     def point(self, cal: Scored, references: ReferenceScores) -> OperatingPoint | None:
-        """Choose the threshold on the calibration side; None if no class is benign."""
+        """Choose the operating point on the calibration side; None if no class is benign."""
         if not self.inputs.classes.benign:
             return None
         target = float(self.args.hyper["target_fpr"])
@@ -257,8 +257,8 @@ class TrainedModel(NamedTuple):
 def _without_each(
     setup: RunSetup, left_out: LeaveOutPlan, judged: TrainedModel, stages: Stages
 ) -> list[tuple[str, Unshown | str]]:
-    """Train again without each behaviour in turn, and score it; return each name with its scores, or with the reason of
-    a failure."""
+    """For each behaviour to be left out, train without it and score its windows; return each name with the scores, or
+    with the reason why the training failed."""
     inputs, found = judged.inputs, list[tuple[str, Unshown | str]]()
 
     def answer(name: str, keeper: Keeper) -> bytes:
@@ -287,7 +287,8 @@ def _judge(
 ) -> tuple[OperatingPoint | None, Choice | None, JsonDict, JsonDict]:
     """Choose thresholds and incident rule on the calibration side, measure missing channels, and build the report.
 
-    Return threshold, incident rule, figures of missing channels, and report.
+    Return operating point (None without a benign class), incident rule (None without a threshold), figures of missing
+    channels, and report.
     """
     args, inputs, split, classes = judged.args, judged.inputs, judged.split, judged.inputs.classes
     test, cal = judged.scored(split.test), judged.scored(split.cal)
@@ -388,7 +389,7 @@ def _new_behaviours(
 
 
 def _scenarios(judged: TrainedModel, test: Scored, point: OperatingPoint | None) -> list[JsonDict]:
-    """Return the share of each scenario's windows that raise an alarm; empty without a threshold."""
+    """Return the share of windows that raise an alarm, by scenario (see `by_scenario`); empty without a threshold."""
     alarm = None if point is None else point.alarms(test)
     if alarm is None:
         return []
@@ -397,7 +398,8 @@ def _scenarios(judged: TrainedModel, test: Scored, point: OperatingPoint | None)
 
 
 def _alone(judged: TrainedModel, test: Scored, evaluation: Evaluation) -> JsonDict | None:
-    """Return the single feature with the highest AUROC, if the model's own AUROC is too good to be true; else None."""
+    """Return the single feature with the highest AUROC if the model's own exceeds ``TOO_GOOD``; else None, and without
+    a benign class."""
     value = evaluation.metrics["auroc"]["value"]
     if value is None or value <= TOO_GOOD or not judged.inputs.classes.benign:
         return None

@@ -6,10 +6,10 @@ compared with all stretches before, including the reference. The test is the ran
 exact where one side is short, else by its normal approximation.
 
 Stretches of one recording that resemble those before them count for less. The statistic is divided by the root of 1 + 2
-Σ r, over the correlations r of ranks some stretches apart (Newey and West 1987). That sum is at least (1 + r) / (1 - r)
-for the correlation r of neighbours alone, raised by its standard error. Starts are tried ever further from the record's
-end, so that a short deviation that is over does not count. The p value of the best start is multiplied by the number of
-starts tried, and corrected for the number of measures after Holm (1979).
+Σ r, over the correlations r of ranks some stretches apart (Newey and West 1987). The sum 1 + 2 Σ r is never taken
+smaller than if the correlation of neighbours alone, raised by its standard error, decayed with distance. Starts are
+tried ever further from the record's end, so that a short deviation that is over does not count. The p value of the best
+start is multiplied by the number of starts tried, and corrected for the number of measures after Holm (1979).
 
 A shift is reported only if it is large too: of a stretch before and one after it, the later one is higher (or lower) in
 at least 70 % of the pairs.
@@ -39,8 +39,8 @@ FARTHEST = 40  # stretches apart that are looked at for correlation
 class StretchSeries:
     """One host's stretches in time order, each with the means of M measures; NaN where none was measured.
 
-    ``usual`` (R, M) are those of its reference, ``values`` (N, M) the others. ``recording`` (N,) numbers the
-    recordings: stretches of two recordings are no neighbours.
+    ``usual`` (R, M) are the means in the stretches of its reference, ``values`` (N, M) those in all other stretches.
+    ``recording`` (N,) numbers the recordings: stretches of two recordings are no neighbours.
     """
 
     usual: Floats
@@ -98,8 +98,8 @@ def can_tell(series: StretchSeries, *, error_rate: float = ERROR_RATE) -> bool:
 
 
 def reference_needed(series: StretchSeries) -> int | None:
-    """Return how many reference stretches would be enough to detect a change of all ``values``; None if no number
-    is."""
+    """Return the smallest number of reference stretches with which a change of all ``values`` would be detected; None
+    if no number tried is enough."""
     n, measures = len(series), series.measures
     for usual in range(FEWEST, 4 * max(n, EXACT)):
         pieces = np.concatenate([np.full(usual, -1), series.recording])

@@ -2,8 +2,9 @@
 
 Four views are plain statistics; two come from a network that learnt, on benign windows, to predict hidden channels from
 the others. Labels are used twice, but never to fit weights: malicious windows are kept out of training, and labelled
-windows of the training side choose which views make the score (`anomaly.choose`). The network is part of the score only
-if it improves the score: over most data sets tried it adds .00 to .03 AUROC.
+windows of the training side choose which views make the score (`anomaly.choose`). If there are malicious-like windows
+to choose by, the network is part of the score only if it raises their AUROC. On most data sets tried, the network added
+.00 to .03 AUROC.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -110,7 +111,8 @@ class Anomaly:
         return weighed(self.shares, dict(zip(self.shares, surprises.T, strict=True)))
 
     def led(self, lead: float) -> Self:
-        """Return a copy that gives its first view the ``lead`` (see `anomaly.shares_of`), the others equal shares."""
+        """Return a copy whose first view gets the extra share ``lead`` of the score (see `anomaly.shares_of`); what is
+        left is divided equally among all views."""
         shares = shares_of(tuple(self.shares), lead)
         first, share = next(iter(shares.items()))
         why = f"no label is asked: the mean of all views, {first} with {share:.0%} of it" if lead else None
@@ -238,7 +240,7 @@ def _choose(surprises: Surprises, calm: Sided, strange: Sided) -> ChosenViews:
 
 
 def _strange(task: Task) -> Ints:
-    """Return the windows of the training side that are not benign, thinned; no view was fitted on them."""
+    """Return the windows of the train and val sides that are not benign, thinned; no view was fitted on them."""
     sides = task.split.learnt
     return thinned(sides[~task.is_benign[sides]], MOST_STRANGE)
 

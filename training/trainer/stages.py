@@ -1,7 +1,7 @@
 """Several trainings as one run with one saved state; most follow one pattern: search for the length, then refit.
 
-A *stage* is a part of the run, such as one training. A resumed run does not repeat a stage that has ended; the
-unfinished stage resumes from its own state.
+A *stage* is a part of the run, such as one training. A resumed run does not repeat the training of a stage that has
+ended; the unfinished stage resumes from its own state.
 """
 
 from collections.abc import Callable
@@ -76,8 +76,8 @@ class Stages:
 
 
 class Search(msgspec.Struct, frozen=True):
-    """The result of a search for the training's length: the length with the lowest validation loss, and the best
-    temperature there.
+    """The result of a search for the training's length (in epochs or rounds): the chosen length, and validation loss
+    and best temperature there.
 
     ``model`` has the weights at that length if no refit follows.
     """
@@ -95,7 +95,8 @@ def search_then_refit(
     """Search on the validation windows, then train for about as long with these included; without ``refit`` only
     search.
 
-    Return the search's result and the trained model.
+    Return the search's result and the trained model in bytes. Raises ValueError if a saved search is longer than its
+    history.
     """
     kept = stages.answer(f"search {name}", lambda keeper: msgspec.msgpack.encode(search(keeper)))
     found = msgspec.msgpack.decode(certain(kept, "a search ends with a result"), type=Search)

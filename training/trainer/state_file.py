@@ -36,13 +36,13 @@ class _Header(msgspec.Struct):
 
 
 class StateFile:
-    """Saves a run's state in a file; the state belongs to one run key and is refused by runs with another key.
+    """Saves a run's state in a file. Only a run whose key is the same, or differs in ``PROCESSOR`` facts alone, resumes
+    from the state.
 
-    The file has one line of JSON, then the state. It is saved every ``EVERY_S``, so that a power cut costs about a
-    minute, and removed when the run is done.
+    The file has one line of JSON, then the state. The file is written at the first safe point after each ``EVERY_S``,
+    so that a power cut costs about a minute, and removed when the run is done.
 
-    A run that moved may resume on another processor, which rounds differently: only the ``PROCESSOR`` facts may differ,
-    and :attr:`mixed` then lists all processors.
+    A run that resumed on another processor, which rounds differently, lists all its processors in :attr:`mixed`.
     """
 
     EVERY_S = 60.0

@@ -1,8 +1,9 @@
-"""The incidents of scored windows, stream by stream, and the small file that keeps their state between programs.
+"""The incidents of scored windows, stream by stream, and the small file that keeps their state from one run of a
+program to the next.
 
-A stream is a recording of one host, or the samples of a host that is watched. Windows that were seen before change
-nothing: scoring in pieces equals scoring at once, and a restart repeats no call. The file also keeps each host's record
-of stretches (`changes.Record`).
+A stream is a recording of one host, or the samples of a host that is watched. Windows that a stream has processed
+before change nothing, so scoring a recording in pieces, one after the other, gives the same incidents as scoring it at
+once. The file also keeps the record of stretches (`changes.Record`) of the latest ``MOST_HOSTS`` hosts.
 """
 
 import hashlib
@@ -28,7 +29,7 @@ LONGEST_NOTE = 64  # bytes
 
 
 class StreamsError(BadArguments):
-    """The state file cannot be read, or is no state file of this version; the message says what to do."""
+    """The state file cannot be read, or is no state file of this version."""
 
 
 class Undelivered(TypedDict):
@@ -54,7 +55,7 @@ class Streams:
     version: int = VERSION
 
     def knows(self, stream: str, window: Window) -> bool:
-        """Tell whether a window was processed before, or is older than one that was."""
+        """Tell whether a window begins no later than the last one that its stream has processed."""
         state = self.states.get(stream)
         return state is not None and state.last is not None and window.t_start <= state.last.t_start
 
@@ -83,15 +84,16 @@ class Streams:
         return found
 
     def identity(self, stream: str, incident: Incident) -> str:
-        """Return the id of an incident: the same incident always gets the same id."""
+        """Return the id of an incident: the same incident of a model and stream always gets the same id."""
         return _id(self.checkpoint, stream, f"{incident.raised:.6f}")
 
     def name_of(self, host: str, told: ToldChange) -> str:
-        """Return the id of a change: the same change always gets the same id."""
+        """Return the id of a change: the same change of a host, reported with the same model, always gets the same
+        id."""
         return _id(self.checkpoint, host, "changed", str(told.at), str(told.window))
 
     def save(self, path: Path) -> None:
-        """Write the file atomically."""
+        """Write the file ``path`` atomically; its folder is made if it is missing."""
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, msgspec.json.encode(self) + b"\n")
 
@@ -99,7 +101,8 @@ class Streams:
         """Resume from the file if it exists and belongs to this checkpoint and rule.
 
         If it belongs to others, take only its undelivered calls, and return a sentence that says so; otherwise return
-        None. Raises StreamsError for a file that is something else, which is not changed.
+        None. Raises StreamsError for a file that cannot be read or is no state file of this version. The file is not
+        changed.
         """
         try:
             if path.stat().st_size > LARGEST:
@@ -169,7 +172,8 @@ def note_of(state: Path) -> Path:
 def leave_note(state: Path, streams: Streams, host: str) -> ToldChange:
     """Write a note beside the file ``state``: it confirms the change of ``host`` reported there.
 
-    ``streams`` must be new and of the same model. Return the change. Raises ``BadArguments`` if there is none.
+    ``streams`` must be new and of the same model. Return the change. Raises ``BadArguments`` if the file has no
+    reported change of the host, or is another model's.
     """
     other = streams.load(state)
     told = streams.record(host).told
@@ -180,10 +184,11 @@ def leave_note(state: Path, streams: Streams, host: str) -> ToldChange:
 
 
 def take_note(state: Path, streams: Streams, host: str, *, keep: Callable[[ToldChange], object]) -> ToldChange | None:
-    """Confirm the change named by a note beside ``state``, if it was reported; call ``keep`` to save, and remove the
-    note.
+    """Confirm the host's reported change if a note beside ``state`` names it, and call ``keep`` with the change to save
+    it.
 
-    Return the confirmed change; None if there is no note, or its change is not the reported one.
+    The note is removed in any case. Return the confirmed change; None if there is no note, or its change is not the
+    reported one.
     """
     note = note_of(state)
     try:

@@ -51,7 +51,8 @@ def lines(
 
 
 def doubts_of_host(judged: Judged) -> list[str]:
-    """Return sentences on hosts that lack channels, have no reference, or show values that the model has never seen."""
+    """Return sentences that cast doubt on hosts: missing channels that cost much or an unknown amount, a missing or
+    doubtful reference, many windows unlike the training data."""
     return [*_of_missing(judged, lacked(judged.inputs, judged.document)), *_of_hosts(judged)]
 
 
@@ -76,7 +77,7 @@ def _by_host(judged: Judged) -> list[str]:
 
 
 def _some(lines: Sequence[str]) -> list[str]:
-    """Return the first ``SHOWN`` lines, and a line that says how many more there are."""
+    """Return the first ``SHOWN`` lines; if there are more, also a line that says how many."""
     return [*lines[:SHOWN], *([f"and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else [])]
 
 
@@ -101,9 +102,10 @@ def _incident(one: Called) -> str:
 
 
 def _why(judged: Judged, called: Sequence[Called], reasons: Reasons | None) -> list[str]:
-    """Return a line for each of the first ``SHOWN`` hosts and incidents, with the channels that carried its alarms.
+    """Return lines with the channels that carried the alarms, of at most ``SHOWN`` hosts and ``SHOWN`` incidents.
 
-    Empty without ``reasons``; further lines say what the shares are, and whether all alarms were explained.
+    Without ``reasons`` the list is empty; if no alarm was explained, one line says so. Further lines say what the
+    shares are, and how many alarms were explained if not all.
     """
     if reasons is None:
         return []
@@ -121,7 +123,7 @@ def _why(judged: Judged, called: Sequence[Called], reasons: Reasons | None) -> l
 
 
 def _levels(judged: Judged) -> list[str]:
-    """Return a line for each host whose threshold differs from the calibrated one."""
+    """Return a line for each of the first ``SHOWN`` hosts whose threshold differs visibly from the calibrated one."""
     hosts, calibrated = judged.hosts, judged.calibrated
     if hosts is None or calibrated is None:
         return []
@@ -149,7 +151,8 @@ def told_apart(one: float, other: float) -> tuple[str, ...]:
 
 
 def _missing(judged: Judged, missing: Mapping[str, list[str]]) -> list[str]:
-    """Return a line for each set of missing channels: on which hosts, and what their lack cost on the test side."""
+    """Return a line for each set of missing channels: on which hosts, and what their lack cost on the test side. If
+    none are missing, the only line is "nothing"."""
     by_set: dict[tuple[str, ...], list[str]] = {}
     for host, names in missing.items():
         by_set.setdefault(tuple(names), []).append(host)

@@ -34,7 +34,8 @@ from training.trainer.windows import Windows, moved, to_learn_from, windows
 
 
 class Net(nn.Module):
-    """A normaliser and a trainable body; the loop normalises the windows once and trains only the body."""
+    """A normaliser and a trainable body; the body gets windows that were normalised before, and only the body is
+    trained."""
 
     def __init__(self, normalise: QuantileNormal | RobustAsinh, body: nn.Module) -> None:
         super().__init__()
@@ -101,10 +102,11 @@ class Classifier(NamedTuple):
     def carried(self, asked: WindowsToExplain) -> Floats:
         """Return (n, C): integrated gradients of the log odds of an alarm, along a line from the usual values.
 
-        The values of a window add up to how much its log odds exceed those of the usual values.
+        The values of a window add up to about the difference between its log odds and those of the usual values.
 
-        Removing one channel at a time misses what two channels show together. Without the five channels named first, 1
-        % of `cnn`'s alarms on an unseen host remained; with the other method 9 %.
+        Removing one channel at a time misses what two channels show together. Without the five channels that integrated
+        gradients named first, 1 % of ``cnn``'s alarms on an unseen host remained. Without the five that removing one at
+        a time named first, 9 % remained.
         """
         rise = _integrated(self.net, asked, self.device)
         return rise.sum(axis=2) if rise.ndim == 3 else rise @ asked.parts
@@ -120,7 +122,8 @@ def fit(task: Task) -> Classifier:
     """Search for the best epoch by the validation windows; with at most ``MOST_REFITTED`` windows in all, train again
     on training and validation windows.
 
-    The second training takes about as long as the first one needed to be at its best.
+    The second training has as many epochs as the first needed to its best one, and at least one in ``LEAST_SHARE`` of
+    those allowed.
     """
     train, val = task.split.train, task.split.val
     refitted = train.size + val.size <= MOST_REFITTED
@@ -182,10 +185,10 @@ def _train(
 
 
 def _for_few(spec: loop.LoopSpec, model: str, windows: int) -> loop.LoopSpec:
-    """Reduce the batch size if few windows train: of ``mlp``, whose batches are large, and of others that would take
-    one step in an epoch.
+    """Limit the batch size to a quarter of the ``windows``, but at least ``LEAST_BATCH``: for ``mlp`` always, for
+    others only below ``FEW`` batches of windows.
 
-    Otherwise training on few windows ended before much was learnt.
+    With larger batches, training on few windows ended before much was learnt.
     """
     if model != "mlp" and windows >= FEW * spec.batch_size:
         return spec

@@ -22,14 +22,14 @@ from training.trainer.contract import Keeper, Progress, Stop
 class MemoryLimits:
     """Limits on a training's memory: how much is kept in memory, and how much is read at a time.
 
-    The data's size alone decides, never the free memory: equal inputs must be computed in equal ways. Limits are in
-    bytes of the windows as a family learns from them, in single precision.
+    The size of the data decides (on a GPU also its total memory), not the free memory: equal inputs must be computed in
+    equal ways. Limits in bytes count the windows as a family learns from them, in single precision.
 
     Training windows of up to ``held_bytes`` are kept in memory, and an epoch of a network takes them in random order.
-    For a network on a GPU with the usual limits, half of the GPU's memory counts instead of ``held_bytes``. If the
-    windows need more, neighbouring windows form *runs* of ``run``, which are shuffled. As many runs as fit into
-    ``pool_bytes`` are a *pool*, whose windows are shuffled. Trees read windows beyond ``held_bytes`` in pages of
-    ``page_bytes``, which changes no tree.
+    For a network on a GPU with the usual limits, half of the GPU's memory counts instead of ``held_bytes``. If a
+    network's windows need more, neighbouring windows form *runs* of ``run``, which are shuffled. About as many windows
+    of these runs as ``pool_bytes`` holds are a *pool*, whose windows are shuffled. On the CPU, trees read windows
+    beyond ``held_bytes`` in pages of ``page_bytes``, which changes no tree.
     """
 
     held_bytes: int = 1 << 29
@@ -38,7 +38,7 @@ class MemoryLimits:
     run: int = 256
 
     def holds(self, windows: int, bytes_each: int) -> bool:
-        """Tell whether so many windows are kept in memory."""
+        """Tell whether ``windows`` of ``bytes_each`` bytes take at most ``held_bytes``."""
         return windows * bytes_each <= self.held_bytes
 
     def to_dict(self) -> JsonDict:
@@ -109,7 +109,7 @@ class Task(Joined):
 
     @cached_property
     def spare(self) -> tuple[tuple[int, ...], ...]:
-        """The places in ``X`` of each channel that some training windows lack and others have."""
+        """The places in ``X`` of each channel that some windows of the train and val sides lack and others have."""
         rows = self.split.learnt
         lacking = self.lacking(rows)
         some = np.flatnonzero((lacking > 0) & (lacking < rows.size))
@@ -140,14 +140,14 @@ class Outputs(NamedTuple):
 
 
 class Fitted(Protocol):
-    """A trained model. ``load`` of its family makes an equal one from ``facts`` and ``sidecar``."""
+    """A trained model. ``load`` of its family makes one with the same predictions from ``facts`` and ``sidecar``."""
 
     @property
     def history(self) -> History: ...
 
     @property
     def course(self) -> str:
-        """One sentence: how the search in the history led to the model that is kept."""
+        """Sentences for the report: how the search in the history led to the model that is kept."""
 
     def predict(self, windows: GivenWindows, rows: Ints) -> Outputs:
         """Return the outputs for these rows of the windows, in their order."""
@@ -170,8 +170,7 @@ class Settling(Protocol):
     """A trained model that measures each host from the host's own reference."""
 
     def settled(self, ordinary: GivenWindows) -> Fitted:
-        """Return a copy that measures the hosts of these windows from them, and other hosts from the training
-        windows."""
+        """Return a copy that measures the hosts of these reference windows from them, and other hosts as before."""
 
     def own(self) -> JsonDict:
         """Return what the hosts are measured from, as JSON values for the checkpoint's facts, which ``load`` reads."""
@@ -183,7 +182,7 @@ class Weighed(Protocol):
 
     @property
     def chosen_by(self) -> Ints:
-        """The rows of the data set that the choice used; none is on the test side."""
+        """The rows of the data set that the choice used, none of them on the test side; empty if nothing was chosen."""
 
 
 def evenly(count: int, most: int) -> Ints:
@@ -192,16 +191,16 @@ def evenly(count: int, most: int) -> Ints:
 
 
 def thinned(rows: AnyArray, most: int) -> AnyArray:
-    """Return at most ``most`` of the rows, evenly spaced, so that every episode keeps its share."""
+    """Return at most ``most`` of the rows, evenly spaced, so that each episode keeps about its share."""
     return rows[evenly(len(rows), most)]
 
 
 def class_weights(y: Ints, classes: int) -> Floats:
-    """Return (K,) weights between counting all windows equally and counting all classes equally; their mean over ``y``
-    is 1.
+    """Return (K,) class weights, proportional to 1 / sqrt(number of windows); their mean over ``y`` is 1. A class
+    without windows has 0.
 
-    At 1:100, full balance would let a few windows decide everything, and no balance would ignore them; the square root
-    is a compromise.
+    With 1 malicious window in 100, full balance would let a few windows decide everything, and no balance would ignore
+    them; the square root is a compromise.
     """
     counts = np.bincount(y, minlength=classes).astype(float)
     weights = np.where(counts > 0, 1 / np.sqrt(np.maximum(counts, 1)), 0.0)
@@ -222,11 +221,11 @@ def log_loss(y: Ints, proba: Floats, weights: Floats) -> float:
 
 
 def tempered(y: Ints, logits: Floats, weights: Floats) -> tuple[float, float]:
-    """Return (loss, temperature): the log loss of softmax(logits / temperature) at its best temperature, and that
-    temperature.
+    """Return (loss, temperature): the lowest log loss of softmax(logits / temperature) over ``TEMPERATURES``, and the
+    temperature that has it.
 
     Without a temperature, an overconfident model looks worse while it still learns to separate the classes, and would
-    be stopped too early. The temperature then corrects the confidence.
+    be stopped too early. The best temperature also corrects the confidence of the trained model.
     """
     losses = {}
 

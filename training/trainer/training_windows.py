@@ -1,13 +1,14 @@
-"""Recognise by content the windows that a model has seen; its checkpoint stores their digests for ``score`` and
-``compare``.
+"""Recognise by content the windows that trained, stopped, calibrated or tested a model; its checkpoint stores their
+digests for ``score`` and ``compare``.
 
 Windows that were cut elsewhere from the same samples are recognised by *marks*: runs of samples a quarter of a window
 long. A run's content alone decides whether it is a mark, so that any cut selects the same ones; a window has about four
 to eight, fewer in a large data set.
 
-The checkpoint has, for each side of its split, the sorted digests of the windows, six bytes each. Of a million windows
-one in 280 million others would be mistaken for one of them. A digest covers the channels that the model's mode may see,
-but no number, name, host or time.
+The checkpoint has, for each side of its split, the sorted digests of the windows, six bytes each, unless there are more
+than ``MOST_WINDOWS``. With a million digests stored, one in 280 million other windows would be mistaken for a stored
+one. A digest covers names and samples of the channels that the model's mode may see, but not the window's name, host or
+time.
 """
 
 import math

@@ -1,8 +1,8 @@
 """Read boosters from elsewhere: XGBoost gets no trees whose structure was not checked.
 
 XGBoost follows the numbers of a model file as they are: for a child or a feature that does not exist it reads beyond
-the end of an array, and on a cycle it never ends. So the trees are read and checked here. XGBoost itself reads a model
-in which only the trees, the base score, and the numbers of features and classes come from the file.
+the end of an array, and on a cycle it never ends. This module reads and checks the trees. XGBoost then reads a model
+made here, into which only the checked trees and the base score are taken from the file.
 """
 
 import json
@@ -41,7 +41,7 @@ class Tree(msgspec.Struct):
         """
         nodes = len(self.left_children)
         if not nodes or any(len(one) != nodes for one in msgspec.structs.astuple(self)):
-            raise ValueError(f"tree {number} has lists of unequal lengths")
+            raise ValueError(f"tree {number} is empty, or has lists of unequal lengths")
         left, right, asked = map(np.array, (self.left_children, self.right_children, self.split_indices))
         inner = np.flatnonzero(left != NONE)
         children = np.concatenate((left[inner], right[inner]))
@@ -70,12 +70,13 @@ class Tree(msgspec.Struct):
 
 
 def learner_of(text: bytes | str) -> JsonDict:
-    """Return what XGBoost's JSON has of the model, unchecked. Raises ValueError or LookupError for other bytes."""
+    """Return the member ``learner`` of XGBoost's JSON, unchecked. Raises ValueError or LookupError for other bytes."""
     return msgspec.json.decode(text, type=JsonDict)["learner"]
 
 
 def checked(learner: Json, *, features: int, classes: int, depth: int, threads: int = 1) -> xgboost.Booster:
-    """Return the booster, with trees of at most ``depth``. Raises ValueError or LookupError for one of another form."""
+    """Return the booster, with trees of at most ``depth``. Raises ValueError or LookupError for a ``learner`` of
+    another form."""
     own, groups = learner["gradient_booster"]["model"], classes if classes > 2 else 1
     trees = msgspec.convert(own["trees"], list[Tree])
     scores = msgspec.json.decode(learner["learner_model_param"]["base_score"], type=Number | list[Number])

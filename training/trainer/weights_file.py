@@ -1,7 +1,9 @@
-"""Tensors as the bytes of a ``.pt``: PyTorch writes them; they are read in Python, and nothing in them is called.
+"""Tensors as the bytes of a ``.pt``: PyTorch writes them; this module reads them without calling anything that they
+name.
 
-A file from elsewhere may be a small archive of endless zeros, or have tensors of forms that its reader must trust. So
-only names, kinds of number and shapes are taken from its pickle, and each tensor is made of its own bytes.
+A file from elsewhere may unpack to endless zeros, or describe tensors that reach beyond their own bytes. Only names,
+kinds of number and shapes are taken from a file's pickle; each tensor's values are the bytes of that tensor's own
+member of the archive.
 """
 
 import io
@@ -22,7 +24,8 @@ STEPS = b"\x80}qr(XcJKM\x8at\x85\x86\x87)\x89RhjQsu."
 
 
 class _Descriptions(pickle._Unpickler):  # noqa: SLF001
-    """Makes a tuple of its arguments of each tensor."""
+    """Reads a pickle of tensors without making any: each tensor becomes the tuple of the arguments that would make
+    it."""
 
     dispatch = {step: pickle._Unpickler.dispatch[step] for step in STEPS}  # noqa: RUF012, SLF001
 
@@ -51,7 +54,8 @@ def read(data: bytes) -> dict[str, Tensor]:
 
 
 def _read(archive: zipfile.ZipFile, left: int) -> dict[str, Tensor]:
-    """Read an archive of ``left`` bytes, and no more of it: each tensor is stored once, and not compressed."""
+    """Read the tensors of an archive of ``left`` bytes. Raises ValueError if a member is compressed, or if those read
+    are larger than the archive."""
     root = archive.namelist()[0].partition("/")[0]
 
     def stored(name: str) -> bytes:
@@ -59,7 +63,7 @@ def _read(archive: zipfile.ZipFile, left: int) -> dict[str, Tensor]:
         member = archive.getinfo(f"{root}/{name}")
         left -= member.file_size
         if member.compress_type != zipfile.ZIP_STORED or left < 0:
-            raise ValueError("its tensors are larger than the file")
+            raise ValueError("its tensors are compressed, or larger than the file")
         return archive.read(member)
 
     found = {}

@@ -1,8 +1,8 @@
-"""Provide normalised windows to the training loop: kept on the device, or read from disk when needed.
+"""Provide normalised windows for training and evaluation: kept on the device, or read and normalised when needed.
 
 There is no DataLoader and no worker process: a permuted index into a tensor on the device was four to six times faster,
-and repeats exactly. Windows that do not fit stay memory-mapped: training reads them pool by pool (`Pooled`), evaluation
-batch by batch (`Streamed`).
+and repeats exactly. Windows beyond the limit of memory are not all copied: training reads them pool by pool (`Pooled`),
+evaluation batch by batch (`Streamed`).
 """
 
 from abc import ABC, abstractmethod
@@ -34,7 +34,7 @@ class Windows(ABC):
 
     @abstractmethod
     def take(self, rows: Tensor) -> Tensor:
-        """Return the normalised windows at ``rows`` (B,), on the device."""
+        """Return the normalised windows at ``rows`` (B,), on the device that computes."""
 
     def order(self, generator: Generator, batch: int) -> Tensor:
         """Return the rows (n,) in a newly drawn order for an epoch that takes ``batch`` of them at a time."""
@@ -61,7 +61,7 @@ class Resident(Windows):
 
 @dataclass(frozen=True)
 class Streamed(Windows):
-    """Reads windows from the memory map, and normalises them, when they are needed."""
+    """Reads windows from ``X``, often a memory map, and normalises them, when they are needed."""
 
     X: AnyArray
     rows: Ints
@@ -87,9 +87,10 @@ class Streamed(Windows):
 class Pooled(Windows):
     """Reads windows pool by pool, in the order that ``order`` drew last; one pool at a time is on the device.
 
-    Runs of neighbouring windows are shuffled; as many runs as fit are a pool, in which the windows are shuffled. So a
-    batch holds windows from all over the data, and each epoch reads every window once, a pool in the order of the file.
-    Pools are whole batches, so that no batch needs two.
+    Runs of neighbouring windows are shuffled and divided into pools of at most about ``limits.pool_bytes``; within a
+    pool the windows are shuffled. A batch thus holds windows of many runs. An epoch reads each window once: pool by
+    pool, each pool in the order of the file. Pools consist of whole batches (the last batch may be smaller), so that no
+    batch needs two pools.
     """
 
     all: Streamed
@@ -126,7 +127,7 @@ class Pooled(Windows):
 
 
 def moved(values: Tensor, device: torch.device) -> Tensor:
-    """Return ``values`` on ``device``, copied unless they are there already.
+    """Return ``values``, which are on the CPU or on ``device``, on ``device``; copied unless they are there already.
 
     A copy to a GPU is made from pinned memory, because a copy from other memory waits for all of the GPU's work.
     """
@@ -136,8 +137,10 @@ def moved(values: Tensor, device: torch.device) -> Tensor:
 
 
 def filled(streamed: Streamed, rows: Tensor, data: Tensor) -> Tensor:
-    """Fill ``data``, or a new tensor if they do not fit, with the normalised windows at ascending ``rows``, and return
-    it; a longer ``data`` keeps old windows behind them."""
+    """Return the normalised windows at ascending ``rows``, written into ``data`` if they fit, else into a new tensor.
+
+    If ``data`` is longer than ``rows``, all of it is returned, with old windows behind the new ones.
+    """
     if len(data) < len(rows) or data.ndim == 1:
         data = torch.empty((len(rows), *streamed.X.shape[1:]), dtype=torch.float32, device=streamed.device)
     for start in range(0, len(rows), BLOCK):

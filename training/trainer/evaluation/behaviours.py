@@ -1,8 +1,8 @@
 """New behaviours: how well a model ranks and catches a behaviour left out of its training, beside the model that was
 shown it.
 
-A behaviour is a recording's scenario. If a recording with malicious-like windows names no scenario, or all name the
-same, a behaviour is a class. Each behaviour's test windows are compared with all benign test windows.
+A behaviour is a recording's scenario, or a class if a recording with malicious-like windows names no scenario, or all
+name the same. Each behaviour's test windows are compared with all benign test windows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,8 +49,8 @@ def behaviours_of(rows: Rows, classes: Classes, scenarios: Mapping[str, str]) ->
 def without(split: Split, rows: Rows, behaviour: Names, name: str) -> Split:
     """Return the split without one behaviour on the sides that train, stop or calibrate; the test side is unchanged.
 
-    A recording with no other behaviour is removed as a whole, because windows labelled benign around a behaviour may
-    show it.
+    A recording with no other behaviour is removed from these sides as a whole, because windows labelled benign around a
+    behaviour may show it.
     """
     gone = about(rows.recording, behaviour, name)
     train, val, cal = (rows[~gone[rows]] for rows in map(split.side, (Side.TRAIN, Side.VAL, Side.CAL)))

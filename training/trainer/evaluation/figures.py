@@ -1,4 +1,4 @@
-"""Figures as JSON values: {value, ci95}, with a ``reason`` if the value has no interval."""
+"""Figures as JSON values: {value, ci95}, with a ``reason`` if a value has no interval."""
 
 import numpy as np
 
@@ -20,7 +20,7 @@ def missing(reason: str) -> JsonDict:
 def shown(estimate: Estimate, n_support: int, *, bounded: bool = True) -> JsonDict:
     """Return an estimate as {value, ci95}, rounded; both are None if its value is not finite.
 
-    Without an interval ``reason`` says why. For ``n_support`` and ``bounded`` see `percentile_interval`.
+    If only the interval is missing, ``reason`` says why. For ``n_support`` and ``bounded`` see `percentile_interval`.
     """
     if not np.isfinite(estimate.value):
         return {"value": None, "ci95": None}

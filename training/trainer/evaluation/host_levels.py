@@ -3,12 +3,13 @@
 A host's *level* is a quantile of the scores of its reference. The reference was recorded while the host did its
 ordinary work; its windows that set the level train, calibrate and test nothing. *Anomaly scores* are measured from the
 level, because some hosts always look stranger than others. On the recorded sample, each host unseen in turn, a promise
-of 5 % false alarms became 30 % without that (13 to 70 %). With it they were 5 % (1 to 10 %).
+of 5 % false alarms became 30 % (13 to 70 %) with scores as they are. With scores measured from the level, false alarms
+were 5 % (1 to 10 %).
 
-*Thresholds* of all models depend on the level as well. The *margin* is how far benign windows of the calibration hosts
-reach above their hosts' levels. On a host with a reference, alarms start at level plus margin. If the threshold that
-the reference alone would set for the promised rate is lower, the start is moved towards it, the further the more
-windows the reference has. Three rules use that start:
+*Thresholds* depend on the level as well, those of probabilities included. The *margin* is how far benign windows of the
+calibration hosts reach above their hosts' levels. On a host with a reference, alarms start at level plus margin. If the
+threshold that the reference alone would set for the promised rate is lower, the start is moved towards it, the further
+the more windows the reference has. Three rules use that start:
 
     calibrated    not at all: the threshold is the calibrated one, whatever the reference
     only_up       the higher of the start and the calibrated threshold
@@ -52,7 +53,7 @@ def conformal(values: Floats, target: float) -> float | None:
 def allowed_alarms(n: int, target: float) -> int:
     """Return floor((n + 1) target): how many of n benign scores may reach the threshold.
 
-    The small added term keeps rounding, as in 0.05 * 20 = 0.999…, from making the result one too small.
+    The small added term keeps rounding, as in 100 * 0.29 = 28.999…, from making the result one too small.
     """
     return floor((n + 1) * target + 1e-9)
 
@@ -379,10 +380,10 @@ def choose(found: Sequence[LeftOut], target: float) -> tuple[LevelUse, str]:
     """Choose the rule by its rates on calibration hosts that are left out in turn; return it with the reason. Every
     host counts the same.
 
-    ``FOLLOWS`` never catches less than ``ONLY_UP``. It is chosen if its false alarms are at most ``KEPT`` times the
-    promise, or exceed those of ``ONLY_UP`` by at most ``MAY_COST`` times the promise. Otherwise, and without any host
-    left out, the rule is ``ONLY_UP``. ``CALIBRATED`` is never chosen here: that the calibrated threshold holds on the
-    calibration hosts says little about another host.
+    ``FOLLOWS`` never catches less than ``ONLY_UP``. ``FOLLOWS`` is chosen if its false alarms are at most ``KEPT``
+    times the promise, or exceed those of ``ONLY_UP`` by at most ``MAY_COST`` times the promise. Otherwise, and without
+    any host left out, the rule is ``ONLY_UP``. ``CALIBRATED`` is never chosen here: that the calibrated threshold holds
+    on the calibration hosts says little about another host.
     """
     if not found:
         return LevelUse.ONLY_UP, "one host that calibrated has a reference, and cannot be left out"

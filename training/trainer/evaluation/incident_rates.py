@@ -1,8 +1,8 @@
 """Incidents among scored windows: choose the rule on the calibration side, and compute its figures on the test side.
 
-A *stretch* is a time of one recording in which all windows are malicious-like, without a gap. It is caught when one of
-its windows alarms during an incident that a malicious-like window raised. An incident that a benign window raised is
-false, and catches nothing while it is open.
+A *stretch* is a time of one recording in which all windows are malicious-like, without a gap. A stretch is caught when
+one of its windows alarms during an incident that a malicious-like window raised. An incident that a benign window
+raised is false, and catches nothing while it is open.
 """
 
 from typing import NamedTuple, Self
@@ -65,7 +65,8 @@ class Timeline(NamedTuple):
 
 
 def runs_of(rows: Rows, stride_s: float) -> Runs:
-    """Sort the windows by recording and time. If a start time is missing, they keep their order, one stride apart."""
+    """Sort the windows by recording and time. If any start time is missing, all windows count as one ``stride_s`` apart
+    in their order."""
     start, end = rows.t_start, rows.t_end
     if not np.isfinite(start).all():
         start, end = np.arange(len(rows), dtype=float) * stride_s, np.full(len(rows), np.nan)
@@ -168,7 +169,7 @@ def choose(line: Timeline, rows: Ints, stride_s: float) -> Choice:
     delay.
 
     Only candidates that catch at least ``KEPT`` times as many stretches as the best one count; among equals the first
-    wins. If none catches a stretch, it is the usual rule.
+    wins. If no candidate catches a stretch, the usual rule is chosen.
     """
     rules = [paced(*one, stride_s=stride_s) for one in CANDIDATES]
     rests = {"recordings": int(np.unique(line.recording).size), "hosts": int(np.unique(line.host).size)}

@@ -1,8 +1,9 @@
 """Cluster bootstrap: intervals that resample whole episodes, because windows of one episode are not independent.
 
 A *measure* is a function of episode weights (R, E); for each of its names it returns R values, one per row of weights.
-With all weights 1 it gives the value itself, with randomly drawn counts its resamples: both come from the same code.
-Resampling windows instead of episodes makes intervals two to three times too narrow on overlapping windows.
+With all weights 1 a measure gives the value itself, with randomly drawn counts the value's resamples: both come from
+the same code. Resampling windows instead of episodes makes intervals two to three times too narrow on overlapping
+windows.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -134,15 +135,18 @@ def why_no_interval(n_resamples: int) -> str | None:
 
 
 def percentile_interval(estimate: Estimate, n_support: int, *, bounded: bool = True) -> tuple[float, float] | None:
-    """Return the 95 % interval; None with fewer than two supporting episodes, or if most resamples have no value.
+    """Return the 95 % interval; None with fewer than two supporting episodes, without a value, or if most resamples
+    have no value.
 
     ``n_support`` is the number of episodes that carry the estimate (those of the smaller class, for a rank measure).
     Percentiles of a bootstrap over n clusters are too narrow for small n, by about the factor between the normal and
-    the t quantile. The interval is widened by this factor (expanded percentile interval).
+    the t quantile. The interval is widened by about the factor between these two quantiles (expanded percentile
+    interval).
 
-    ``bounded`` means that the value lies between 0 and 1 by nature. If then all resamples equal 0 or all equal 1, they
-    say nothing, and the exact binomial bound for n episodes is used. If all resamples of a difference (not ``bounded``)
-    are equal and not 0, the interval extends twice that bound to both sides.
+    ``bounded`` means that the value lies between 0 and 1 by nature. If the value and all resamples of a ``bounded``
+    estimate equal 0, or all equal 1, one end of the interval is the exact binomial bound for ``n_support`` episodes. If
+    all resamples of a difference (not ``bounded``) equal its value and it is not 0, the interval extends twice the
+    exact binomial bound to both sides.
     """
     valid = estimate.samples[np.isfinite(estimate.samples)]
     enough = valid.size >= max(1, _MIN_VALID * estimate.samples.size)

@@ -56,12 +56,12 @@ def evaluate(
     """Compute all metrics of the test side.
 
     Metrics: accuracy (of the likeliest class), accuracy_at_threshold, balanced_accuracy, macro_f1, auroc, auprc,
-    prevalence, ece, brier, tpr, fpr, alerts_per_host_day, tpr_at_1_percent_fpr, tpr_at_0.1_percent_fpr.
-    If a model with probabilities has more than two classes, or no benign one, auroc and auprc are the mean of each
-    class against the rest. If then the test holds classes that were ``never_trained``, auroc_trained and
-    balanced_accuracy_trained are the means without these. A metric that cannot be computed is null with a reason.
-    Where an interval of auroc does not exclude 0.5, ``chance`` beside it is the result of the exact test (see
-    `chance`).
+    prevalence, ece, brier, tpr, fpr, alerts_per_host_day, tpr_at_1_percent_fpr, tpr_at_0.1_percent_fpr. If a model with
+    probabilities has more than two classes, or no benign one, auroc and auprc are the mean of each class against the
+    rest. If then the test holds classes that were ``never_trained``, auroc_trained and balanced_accuracy_trained are
+    the means without these. A metric that cannot be computed is null with a reason. If the interval of auroc or
+    auroc_trained includes 0.5 or is missing, the metric's member ``chance`` is the result of the exact test (see
+    `chance`), null if it cannot be made. Raises ValueError without windows.
     """
     if test.y.size == 0:
         raise ValueError("there are no test windows to judge")

@@ -111,17 +111,20 @@ def _machines(names: Sequence[str]) -> str:
 
 
 def show(metric: Json, digits: int = 3) -> str:
-    """Format a figure with its interval, ``0.812 (0.744 to 0.871)``; a dash if there is no value."""
+    """Format a figure with its interval, ``0.812 (0.744 to 0.871)``; a dash if there is no value, and the figure alone
+    if it has no interval."""
     return _worded(metric, lambda value: _number(value, digits))
 
 
 def share(metric: Json) -> str:
-    """Format a rate in per cent with its interval: ``8.1 % (2.0 to 14.4)``; a dash if there is no value."""
+    """Format a rate in per cent with its interval: ``8.1 % (2.0 to 14.4)``; a dash if there is no value, and the rate
+    alone if it has no interval."""
     return _worded(metric, lambda value: f"{100 * value:.1f}", " %")
 
 
 def gap(metric: Json) -> str:
-    """Format a difference with its sign: ``+0.021 (−0.012 to +0.055)``; a dash if there is no value."""
+    """Format a difference with its sign: ``+0.021 (−0.012 to +0.055)``; a dash if there is no value, and the difference
+    alone if it has no interval."""
     return _worded(metric, lambda value: f"{value:+.3f}".replace("-", "−"))
 
 

@@ -1,9 +1,9 @@
 """Intervals of small rates over episodes, after Korn and Graubard: they extend upwards even where few episodes alarm.
 
-The windows of an episode repeat each other. So an interval is computed as for fewer, independent windows: as many as
-would make the rate vary as much as it varies between the episodes. With that number the exact binomial interval
-(Clopper and Pearson) is taken. The percentiles of a bootstrap cannot include an episode with more alarms than those
-drawn, and too often lie wholly below the truth.
+The windows of an episode repeat each other. An interval of a rate is computed as for fewer, independent windows: as
+many as would make the rate vary as much as it varies between the episodes. For that number of windows the exact
+binomial interval (Clopper and Pearson) is taken. The percentiles of a bootstrap cannot include an episode with more
+alarms than those drawn, and too often lie wholly below the truth.
 """
 
 import numpy as np
@@ -17,7 +17,8 @@ LOUD = 0.25  # of an episode's windows: as far from the common rate counts the f
 
 
 def rate_interval(alarms: Floats, windows: Floats) -> tuple[float, float] | None:
-    """Return the 95 % interval of sum(``alarms``) over sum(``windows``), both (E,) by episode; None for fewer than two.
+    """Return the 95 % interval of sum(``alarms``) over sum(``windows``), both (E,) by episode; None for fewer than two
+    episodes with windows.
 
     The variance counts the episode that is farthest from the common rate twice, the second time with at least the
     distance ``LOUD``: if few episodes alarm, others probably exist that alarm more. If no window alarms, or all do,
@@ -41,7 +42,8 @@ def rate_interval(alarms: Floats, windows: Floats) -> tuple[float, float] | None
 
 
 def exact_interval(hits: float, number: float) -> tuple[float, float]:
-    """Return Clopper and Pearson's interval for ``hits`` of ``number``; neither needs to be a whole number."""
+    """Return Clopper and Pearson's 95 % interval of the rate for ``hits`` of ``number``; neither needs to be a whole
+    number."""
     missed = number - hits
     low = float(stats.beta.ppf(TAIL, hits, missed + 1)) if hits > 0 else 0.0
     high = float(stats.beta.isf(TAIL, hits + 1, missed)) if missed > 0 else 1.0
@@ -52,7 +54,7 @@ def count_interval(events: Floats, exposure: Floats) -> tuple[float, float] | No
     """Return the 95 % interval of a rate of events, sum(``events``) over sum(``exposure``), both (E,) by episode.
 
     The Poisson analogue of ``rate_interval``: Garwood's exact interval, for the number of independent events that would
-    vary as much as the episodes do. None for fewer than two episodes.
+    vary as much as the episodes do. None for fewer than two episodes with an exposure.
     """
     there = exposure > 0
     events, exposure = events[there], exposure[there]

@@ -39,10 +39,10 @@ def build_report(
 ) -> JsonDict:
     """Build the report as JSON values, with its verdict; each of ``parts`` gets its own key.
 
-    Its ``history`` has one mapping an epoch or round: {"epoch": 1, "train_loss": …, "val_loss": …, …}, numbers only and
-    no durations. Its ``course`` says which model of that history is kept. ``quarantined`` has {"episode_id": …,
-    "reasons": […]} for each episode that validation kept out. ``choice`` is the choice of the incident rule;
-    ``weighed_by`` are the rows that chose the weights of a model's parts, or its views.
+    The part ``history`` has one mapping an epoch or round: {"epoch": 1, "train_loss": …, "val_loss": …, …}, numbers or
+    null, and no durations. The part ``course`` says how the kept model follows from the history. ``quarantined`` has
+    {"episode_id": …, "reasons": […]} for each episode that validation kept out. ``choice`` is the choice of the
+    incident rule; ``weighed_by`` are the rows that chose the weights of a model's parts, or its views.
 
     Raises LeakError if test windows were used to choose the threshold, the hosts' rule, the incident rule, or the
     weights or views of a model.
@@ -70,7 +70,7 @@ def build_report(
 
 
 def write_report(report: Json, reports_dir: Path, stem: str) -> tuple[Path, Path]:
-    """Write ``<stem>.json`` and ``<stem>.html`` atomically; return the two paths."""
+    """Write ``<stem>.html``, then ``<stem>.json``, each atomically; return the paths of JSON and page."""
     reports_dir.mkdir(parents=True, exist_ok=True)
     page, data = reports_dir / f"{stem}.html", reports_dir / f"{stem}.json"
     write_whole(page, render(report).encode())

@@ -122,7 +122,8 @@ class Scored:
     proba: Floats | None = None
 
     def __post_init__(self) -> None:
-        """Refuse shapes that disagree and scores that are not finite: a NaN would silently rank somewhere."""
+        """Raise ValueError for shapes that disagree, and for scores that are not finite: a NaN would silently rank
+        somewhere."""
         for values, dimensions in ((self.score, 1), (self.proba, 2)):
             if values is not None and (values.ndim != dimensions or len(values) != self.y.size):
                 raise ValueError("a model must answer with one score, or one row of probabilities, a window")
@@ -139,7 +140,7 @@ class Scored:
         classes: Classes | None = None,
     ) -> Scored:
         """Build from plain arrays; without ``score`` it is 1 - P(benign), computed from ``proba`` (N, K) and
-        ``classes``."""
+        ``classes``. Raises ValueError if these are missing then, or for values that `Scored` refuses."""
         probabilities = None if proba is None else np.asarray(proba, float)
         if score is None:
             if probabilities is None or classes is None:
@@ -164,7 +165,7 @@ class Pace(NamedTuple):
     """The mean time in seconds from one decision of a host to its next.
 
     ``of`` is "host", or "recording" where recordings of one host overlap on a clock that may restart with each of them.
-    Whether they ran at the same time is then unknown, and the pace is that of a single recording.
+    Whether such recordings ran at the same time is unknown, and the pace is that of a single recording.
     """
 
     every_s: float

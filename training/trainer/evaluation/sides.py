@@ -1,6 +1,6 @@
 """The sides of a split: each side's hosts and classes, counted from its rows.
 
-From these counts follow the test machines that the model has not seen, and the classes that were never trained.
+The counts show the test machines that the model has not seen, and the classes that were never trained.
 """
 
 from collections.abc import Mapping, Sequence

@@ -2,7 +2,8 @@
 it.
 
 Each rule is a condition on figures and their intervals, a level and a sentence. For each subject the first rule that
-applies gives its sentence; the worst level counts. docs/evaluation.md sums up what lowers the level.
+applies gives its sentence; the worst level counts. After a poor ranking, only some subjects follow. docs/evaluation.md
+sums up what lowers the level.
 """
 
 from collections.abc import Callable
