@@ -107,8 +107,8 @@ def whisker_chart(title: str, rows: Sequence[Whisker], *, guide: float) -> Marku
 
 
 def nice_range(values: Sequence[float], *, floor: float | None = None) -> Range:
-    """Return a range that is never empty and holds all values (at least one), with a margin at both ends. If no value
-    is below ``floor``, the range begins exactly at ``floor``."""
+    """Return a range that is never empty and holds all values (at least one), with a margin at the upper end, and at
+    the lower end unless that is ``floor``. If no value is below ``floor``, the range begins exactly at ``floor``."""
     low, high = min(values), max(values)
     if floor is not None and low >= floor:
         low = floor

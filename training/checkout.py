@@ -10,8 +10,8 @@ CODE = ("*.py", "data/**/*.py", "trainer/**/*.py", "trainer/**/*.html")
 
 
 def stamps(folder: str = "") -> list[str]:
-    """Return the stamps of all Python files below ``training/<folder>``, sorted by path. An update that changes, adds
-    or removes such a file changes the list."""
+    """Return the stamps of all Python files below ``training/<folder>``, sorted by path. The list changes when an
+    update changes, adds or removes a Python file there."""
     return [stamp(file) for file in sorted((ROOT / "training" / folder).rglob("*.py"))]
 
 

@@ -32,7 +32,8 @@ class Recipe(StrEnum):
 
     @property
     def by_host(self) -> bool:
-        """Tell whether this recipe splits episodes by their recording host, so that a job must name ``train_hosts``."""
+        """Tell whether this recipe splits episodes by their recording host, so that a job needs ``train_hosts``, its
+        own or the defaults'."""
         return self in (Recipe.HOST, Recipe.BEHAVIOUR)
 
 

@@ -2,8 +2,8 @@
 share.
 
 The command line, ``--describe`` and the table in docs/trainer-contract.md are generated from ``FAMILIES``. The fleet
-reads in ``FAMILIES`` which models use a GPU, threads and files. This module needs only the standard library; a family's
-library is imported when a model of the family trains or is loaded.
+reads in ``FAMILIES`` which models use a GPU, how far threads help, and which files a model reads. This module needs
+only the standard library; a family's library is imported when a model of the family trains or is loaded.
 """
 
 import hashlib
@@ -266,8 +266,8 @@ def preloads(model: str) -> tuple[str, ...]:
 
 
 def describe(program: str, models: Sequence[str]) -> dict[str, Any]:
-    """Return the answer to ``--describe``: the hyperparameters of these models, and their digest, by which hosts are
-    compared."""
+    """Return the answer to ``--describe``: each model's hyperparameters and what bounds its training, and the SHA-256
+    of all hyperparameters."""
     hyper = {model: {"hyper": {each.key: each.describe() for each in FAMILIES[model].hyper}} for model in models}
     return {
         "describe_version": DESCRIBE_VERSION,

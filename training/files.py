@@ -132,8 +132,8 @@ class LocalFs:
             os.close(handle)
 
     def sync_folder(self, path: Path) -> None:
-        """Sync a folder's names; on Windows do nothing. If the file system cannot do that (some network shares), log
-        one warning per device, without an error."""
+        """Sync a folder's names; on Windows do nothing. If the file system cannot sync folders (some network shares),
+        log one warning per device, without an error."""
         if os.name == "nt":  # Windows has no such thing; its renames are journalled
             return
         handle = os.open(path, os.O_RDONLY)
@@ -375,8 +375,8 @@ def _open_folder(name: str, parent: int | None) -> int:
 
 
 def _empty(inside: int, top: int, levels: int) -> bool:
-    """Delete what an open folder holds, at most ``levels`` deep; move deeper folders to ``top``. Return True if any was
-    moved."""
+    """Delete what an open folder holds, at most ``levels`` deep; move deeper folders to ``top``. Return True if any
+    folder was moved."""
     moved = False
     for entry in list(os.scandir(inside)):
         with suppress(OSError):

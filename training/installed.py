@@ -1,6 +1,6 @@
 """Read the versions of installed distributions from the names of their metadata folders.
 
-``importlib.metadata`` also reads them, but costs each program more than a megabyte of memory.
+``importlib.metadata`` reads versions as well, but costs each program more than a megabyte of memory.
 """
 
 import sys

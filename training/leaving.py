@@ -10,8 +10,8 @@ CANNOT_FLUSH = 120  # as the interpreter ends where its standard output cannot b
 
 
 def leave(code: int) -> NoReturn:
-    """End this process with this exit code, after the remaining duties; the system frees the memory. If standard output
-    cannot be flushed, code 0 becomes 120.
+    """End this process with this exit code, after the usual final work; the operating system frees the memory. If
+    standard output cannot be flushed, code 0 becomes 120.
 
     The interpreter's own end visits all modules and objects. With torch loaded, the interpreter's own end costs half a
     second of CPU, and in a forked process also copies shared memory. Before the end, the process waits for threads that

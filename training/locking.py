@@ -38,7 +38,7 @@ def exclusive(path: Path) -> Iterator[None]:
 
 def _held(path: Path) -> int:
     """Lock the file that has this name, and return its open handle. Raises LockedError if another process holds the
-    lock."""
+    lock, or the file system grants none."""
     while True:
         handle = _open(path)
         try:

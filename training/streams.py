@@ -12,7 +12,7 @@ from typing import IO, Any
 def replace_unprintable(*streams: IO[Any]) -> None:
     """Make streams print a question mark for each character that their encoding lacks.
 
-    A pipe on Windows can encode some 250 characters (its old code page). A program that prints an arrow into such a
+    A pipe on Windows can encode some 250 characters (its old code page). A program that prints an arrow into a Windows
     pipe would end with a UnicodeEncodeError. Without arguments, standard output and standard error are changed.
     """
     for stream in streams or (sys.stdout, sys.stderr):
@@ -34,8 +34,8 @@ def write_no_more() -> None:
 def ignore_strays() -> None:
     """Keep SIGUSR1 and SIGUSR2 from ending this program; by default they end it, although no person means that.
 
-    The two signals get a handler that does nothing, because an ignored signal would stay ignored in the programs that
-    this one starts. Outside the main thread, nothing changes.
+    SIGUSR1 and SIGUSR2 get a handler that does nothing, because an ignored signal would stay ignored in the programs
+    that this one starts. Outside the main thread, nothing changes.
     """
     if threading.current_thread() is threading.main_thread():
         for name in ("SIGUSR1", "SIGUSR2"):

@@ -2,7 +2,7 @@ r"""JSON that every reader accepts (I-JSON, RFC 7493): written by us, and requir
 changed.
 
 Python's parser accepts more than others: halves of characters (``"\ud800"``), which no file name, address or message
-can contain, and ``NaN`` or ``1e999``. Stricter parsers would refuse such JSON.
+can contain, and ``NaN`` or ``1e999``, which stricter parsers refuse.
 """
 
 import json

@@ -98,8 +98,8 @@ def _try(wanted: CertificateRequest, credentials: Credentials, connect: Connect)
 
 
 def _authority(wanted: CertificateRequest, connect: Connect) -> str:
-    """Fetch the receiver's authority and return its certificate (PEM). Raises JoinError unless it has the printed
-    fingerprint."""
+    """Fetch the receiver's authority and return its certificate (PEM). Raises JoinError unless the authority has the
+    printed fingerprint."""
     nobody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     nobody.check_hostname = False
     nobody.verify_mode = ssl.CERT_NONE  # the answer is believed for its fingerprint alone

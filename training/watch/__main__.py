@@ -78,8 +78,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--tls-dir", metavar="DIR", help="folder of this host's certificate for the receiver (default: join's folder)")
     add(
         "--confirm-change", action="store_true",
-        help="accept the reported change of this host as its ordinary work from now on, and end: the watch that "
-        "runs with the same state file does so at its next window",
+        help="accept the reported change of this host as its ordinary work from now on, and end; the watch "
+        "with the same state file confirms the change at its next window",
     )  # fmt: skip
     add("--threads", type=int, default=1, help="number of CPU threads (default 1)")
     return parser

@@ -116,9 +116,9 @@ def fleet_hook(url: str, host: str, tls_dir: str | None) -> Hook:
 
 
 def _reported(words: Sequence[str], data: bytes) -> tuple[int, str]:
-    """Run the command that reports to the receiver, with ``data`` as its input; return its exit code and, if the
-    command failed, the last line of its standard error (else empty). The code is 75 after ``TIMEOUT_S`` seconds, 1 if
-    the command cannot be started; then the text gives that reason."""
+    """Run the command that reports to the receiver, with ``data`` as its input; return its exit code and a text. The
+    text is the last line of standard error if the command failed, else empty. If the command does not end in
+    ``TIMEOUT_S`` seconds, the code is 75; if it cannot be started, 1; the text then is the reason."""
     try:
         # In a session of its own: a Ctrl-C that ends the watch lets its last call arrive.
         done = subprocess.run(

@@ -283,7 +283,8 @@ class HostWatch:
                 self._kept_at = one.window.t_end
 
     def _hold_against_the_usual(self, seen: ScoredWindow, measures: Values) -> None:
-        """Add a window's measures to the host's record; if they show a change of the host, print and deliver it."""
+        """Add a window's measures to the host's record; if the record then shows a change of the host, print and
+        deliver it."""
         self._take_up()
         record, window, piece = self.streams.record(self.host), seen.window, f"{self.detector.began_at:.3f}"
         closed = record.closed

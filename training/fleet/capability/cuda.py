@@ -1,11 +1,11 @@
 """Probe the GPUs: which ones torch can use in the trainer's environment, how much memory is free, and how fast the host
 is.
 
-The answers cost differently. Finding out which devices torch can use takes seconds. The answer changes only with the
-interpreter, torch, the driver, CUDA_VISIBLE_DEVICES or the cores. A short child process asks torch, and the answer is
-stored. The same child measures the calibration, the host's speed at what trainers do. The calibration takes one or two
-seconds more, once per stored answer, before the host first asks for work. Free memory changes by the minute and costs a
-millisecond through NVML: it is read every time. The daemon itself never imports torch.
+Finding out which devices torch can use takes seconds; the answer changes only with the interpreter, torch, the driver,
+CUDA_VISIBLE_DEVICES or the cores. A short child process asks torch, and the answer is stored. The same child measures
+the calibration, the host's speed at what trainers do. The calibration takes one or two seconds more, once per stored
+answer, before the host first asks for work. Free memory changes by the minute and costs a millisecond through NVML: it
+is read every time. The daemon itself never imports torch.
 """
 
 import contextlib

@@ -131,7 +131,7 @@ class ProcessDescriber:
         self._stopped = threading.Event()
 
     def stop(self) -> None:
-        """End the running command and start no further one. Any thread or signal handler may call this."""
+        """End the running command and start no further one. Any thread or signal handler may call ``stop``."""
         self._stopped.set()
 
     def __call__(self, command: Sequence[str]) -> Description:

@@ -54,7 +54,7 @@ def connect(url: str, token: str | None, *, patience_s: float | None = None) -> 
 
 def find_credentials(environ: Mapping[str, str]) -> Credentials | None:
     """Return the credentials in ``$CIS490_TLS_DIR``, or if that is not set, this user's from `join`, or else those of a
-    receiver on this machine. None if there are none."""
+    receiver on this machine. Return None if there are no credentials."""
     named = environ.get(TLS_VARIABLE)
     home = Path(environ.get("HOME") or environ.get("USERPROFILE") or "~", ".config", "cis490", "tls")
     folders = [Path(named)] if named else [home, RECEIVERS_TLS_DIR]
@@ -99,7 +99,7 @@ class CannotError(Exception):
 
 @dataclass(frozen=True)
 class CommandContext:
-    """The objects that a command uses: network, input and output, environment, time. Tests inject their own."""
+    """The objects that a command uses: network, input and output, environment, time. Tests pass their own objects."""
 
     connect: Connect = connect
     out: IO[str] = field(default_factory=lambda: sys.stdout)

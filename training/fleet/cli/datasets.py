@@ -24,7 +24,7 @@ DATASET = group("dataset", "Data sets that workers fetch.")
 def push_dataset(
     context: CommandContext,
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="A folder that `build` or `ingest` wrote.")],
-    name: Annotated[str | None, typer.Option("--name", help="Its name in plans; default the folder's name.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Name of the data set; default the folder's.")] = None,
 ) -> None:
     """Push a folder to the receiver. Only missing bytes are sent; an interrupted push resumes."""
     if not folder.strip():  # an unset shell variable: it does not mean the present folder

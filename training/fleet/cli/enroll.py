@@ -59,7 +59,8 @@ def enroll(
     windows: Annotated[bool, typer.Option("--windows", help="Print the line for PowerShell.")] = False,
     url: Annotated[str | None, typer.Option("--url", help="The receiver's URL for the new machine.")] = None,
 ) -> None:
-    """Enroll a host, an operator, a reader or a watched host: print one line to paste there. The line works once."""
+    """Enroll a host, an operator, a reader or a watched host: print one line to paste on its machine. The line works
+    once."""
     role = _role(operator, reader, watcher)
     if url is not None and not (url.startswith("https://") and _is_plain(url, PLAIN_URL_PATTERN)):
         raise CannotError(

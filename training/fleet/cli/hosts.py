@@ -39,7 +39,7 @@ def drain(
     hosts: Hosts,
     now: Annotated[bool, typer.Option("--now", help="Do not wait for running jobs: hand them back.")] = False,
 ) -> int:
-    """Drain hosts: their running jobs finish; the hosts get no new jobs."""
+    """Drain hosts: they get no new jobs; their running jobs finish, unless --now is given."""
     client = context.client()
     return context.each(hosts, "hosts", lambda host: client.drain(host, now=now), _line)
 

@@ -106,7 +106,7 @@ def _follow(context: CommandContext, reader: LogReader) -> None:
 
 def _outcome(context: CommandContext, reader: LogReader) -> int:
     """Return the exit code for the attempt's end: 0 if it completed or has not ended, 4 if it was cancelled, else 3.
-    Print how it ended, unless it completed, and whether its last lines are missing."""
+    Print how the attempt ended, unless it completed, and whether its last lines are missing."""
     if not reader.attempt:
         return DONE
     found = [each for each in reader.client.job(reader.job)["attempts"] if each["attempt"] == reader.attempt]

@@ -115,8 +115,8 @@ def unpack(
 
     ``shared``: the files' names show their model, so that other models may be in the folder.
 
-    Raises BundleRefused if the bundle breaks a rule. Without ``force``, also if the folder has other files of these
-    names or would mix two models. Raises OSError when the disk fails.
+    Raises BundleRefused if the bundle breaks a rule. Without ``force``, raises BundleRefused also if the folder has
+    other files of these names or would mix two models. Raises OSError when the disk fails.
     """
     import zstandard
 
@@ -238,7 +238,7 @@ def _exactly(stream: IO[bytes], count: int) -> bytes:
 
 def _check_sidecars(staging: Path, found: list[Unpacked]) -> None:
     """Check the sidecar of each unpacked checkpoint against the size and SHA-256 that the checkpoint states. Raises
-    BundleRefused if they differ."""
+    BundleRefused if size or SHA-256 differs."""
     files = {member.name: (member.size, member.sha256) for member in found}
     for name in files:
         if name.endswith(CHECKPOINT_ENDING):

@@ -46,16 +46,16 @@ def plan(
         bool, typer.Option("--why", help="JOB [OTHER] instead of FILE: what makes a job's id, or two jobs differ.")
     ] = False,
     within: Annotated[
-        Path | None, typer.Option("--in", metavar="FILE", help="With --why: the plan to look in first.")
+        Path | None, typer.Option("--in", metavar="FILE", help="With --why: a manifest to look in first.")
     ] = None,
 ) -> int:
-    """Show what a manifest would change, without applying it. Exit code 0: it changes nothing, 2: it is invalid, 3: it
-    changes something."""
+    """Show what a manifest would change, without applying it. Exit code 0: nothing would change, 2: the manifest is
+    invalid, 3: something would change."""
     names = list(given or ())
     if why:
         return _why(context, names, within)
     if len(names) > 1 or within is not None:
-        raise CannotError("plan takes one FILE; jobs are named behind --why", USAGE)
+        raise CannotError("plan takes one FILE; --in and names of jobs need --why", USAGE)
     file = Path(names[0]) if names else None
     answer = _judged(context, context.client(), file)
     if answer is None:

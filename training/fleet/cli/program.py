@@ -1,8 +1,8 @@
 """``cis490-jobs``: show the fleet, and change it.
 
-Exit codes: 0 done, 1 refused by the receiver or by the command's own checks, 2 wrong usage, 75 receiver unreachable.
-`plan`, `wait` and `logs` have further ones. The operator's token comes from ``$CIS490_OPERATOR_TOKEN`` only: an
-argument would show in the process list.
+Exit codes: 0 done, 1 refused by the receiver or by the command's own checks, 2 wrong usage, 75 receiver unreachable or
+not ready. `plan`, `wait` and `logs` have further exit codes. The operator's token comes from ``$CIS490_OPERATOR_TOKEN``
+only: an argument would show in the process list.
 """
 
 import errno
@@ -127,8 +127,8 @@ def main(argv: Sequence[str] | None = None, *, context: CommandContext | None = 
 
 @cache
 def command() -> Any:
-    """Return the parser of all commands with their flags. It is built once, since building takes longer than most
-    commands."""
+    """Return the parser of all commands with their flags. The parser is built once, since building takes longer than
+    most commands."""
     return typer.main.get_command(app)
 
 

@@ -97,7 +97,7 @@ def restore(
     state_dir: StateDir = DEFAULT,
     db: Db = None,
     models_dir: ModelsDir = None,
-    snapshot: Annotated[str | None, typer.Option(help="Date of the copy; default the newest.")] = None,
+    snapshot: Annotated[str | None, typer.Option(help="Name of the backup; default the newest.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing database, which is kept beside.")] = False,
 ) -> int:
     """Restore the newest backup in FOLDER, or the one that --snapshot names; the receiver must be stopped."""

@@ -37,7 +37,7 @@ class Stranger(Unreachable):
 
 
 class Damaged(Unreachable):
-    """The received bytes do not have the announced SHA-256: they were damaged on the way or on the receiver's disk."""
+    """Received bytes cannot be used: their SHA-256 is not the announced one, or a listing breaks a rule."""
 
 
 class Answered(ClientError):  # noqa: N818

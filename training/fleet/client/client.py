@@ -117,8 +117,8 @@ class _Claims:
         self._held: dict[str, _Held] = {}
 
     def of(self, job_id: str, claim_id: str | None = None) -> _Held:
-        """Return what is remembered of the claim ``claim_id``, by default of the last claim on the job. Without such a
-        claim, remember a new one."""
+        """Return what is remembered of the claim ``claim_id``, by default of the last claim on the job. An unknown
+        claim is remembered from now on."""
         with self._lock:
             known = self._held.get(job_id)
             if known is None or claim_id not in (None, known.claim_id):

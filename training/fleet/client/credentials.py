@@ -127,7 +127,7 @@ def new_request(name: str) -> tuple[bytes, str]:
         from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
     except ImportError:
         raise CredentialsError(
-            "certificates need the package cryptography; install cis490-training-fleet[worker]"
+            "certificates need the package cryptography: pip install -c constraints.txt -e '.[worker]'"
         ) from None
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])

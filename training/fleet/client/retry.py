@@ -52,8 +52,8 @@ class Caller:
     ) -> Any:
         """Make the call that has this name in the route table, and return its decoded reply.
 
-        ``parts`` are the variable parts of the call's path. ``given`` has its parameters and, unless there is a
-        ``body``, the members of its body.
+        ``parts`` are the variable parts of the call's path. ``given`` has the call's parameters and, unless ``body`` is
+        given, the members of the request.
         """
         route = route_of(name)
         known = {each.partition(":")[0] for each in route.parameters}

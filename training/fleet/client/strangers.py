@@ -42,7 +42,7 @@ def stranger(answer: Response, granted_by: str | None, before: str | None = None
     """Name the program that answered in the receiver's place; None if the answer comes from the receiver.
 
     ``granted_by`` is the database that granted what the request is about; ``before`` is the database that answered the
-    same client first. If neither is known, an answer with any database id counts.
+    same client first. If ``granted_by`` and ``before`` are None, an answer with any database id counts.
     """
     shown, wanted = shown_by(answer), granted_by or before
     if shown is not None and wanted in (None, shown):

@@ -136,7 +136,7 @@ class HttpTransport:
         """``base_url`` is ``http[s]://host[:port][/prefix]``; anything else raises ValueError.
 
         ``answer_s``, or the request's ``timeout_s`` if that is longer, bounds a whole exchange that transfers no file,
-        even if bytes keep arriving slowly. None: no such bound.
+        even if bytes keep arriving slowly. With ``answer_s`` None, no exchange is bounded as a whole.
         """
         self._answer_s = answer_s
         self._at = Address.of(base_url)

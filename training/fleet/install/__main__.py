@@ -1,9 +1,9 @@
 """Install the worker (or the receiver) as a service of this machine, or remove it.
 
-This is the logic of scripts/install-training-worker.sh and scripts/install-training-worker-windows.ps1; a receiver is
-installed with ``python -m training.fleet.install receiver``. Before an installation this program examines the machine,
-and stops with all reasons at once if the machine is not ready. Then the program does one step at a time and announces
-each. If the same command is repeated, steps that are found done are skipped.
+This module is the logic of scripts/install-training-worker.sh and scripts/install-training-worker-windows.ps1; a
+receiver is installed with ``python -m training.fleet.install receiver``. Before an installation this program examines
+the machine, and stops with all reasons at once if the machine is not ready. Then the program does one step at a time
+and announces each. If the same command is repeated, steps that are found done are skipped.
 """
 
 import argparse

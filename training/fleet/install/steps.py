@@ -87,7 +87,7 @@ class InstallStep:
         return False
 
     def do(self, site: Site) -> str | None:
-        """Carry out the step; return its result if that deserves a line."""
+        """Carry out the step; return a line about the result for people, or None."""
         raise NotImplementedError
 
 

@@ -2,12 +2,12 @@ r"""The steps of an installation on Windows: make folders, settings and a Schedu
 the steps.
 
 The task runs as LOCAL SERVICE, which has few rights, at the start of the machine. Task Scheduler does not restart a
-program that ended with an error code, so a second trigger starts the task every five minutes; while the task runs, this
-has no effect.
+program that ended with an error code, so a second trigger starts the task every five minutes. While the task runs, the
+trigger has no effect.
 
 Other users must not be able to change programs that run as administrator: in C:\ and C:\ProgramData every user may make
-files, and what a folder inherits there lets every user change the checkout. So the rights are set first, and secrets
-and programs are written afterwards.
+files, and what a folder inherits there lets every user change the checkout. The installer therefore sets the rights
+first, and writes secrets and programs afterwards.
 """
 
 import json

@@ -68,7 +68,7 @@ def fetching(request: InstallRequest, tls: PurePath, as_user: str | None) -> Seq
 
 
 def trying(request: InstallRequest, as_user: str | None) -> InstallStep:
-    """Return the step that tests what the machine can train, run as the service's user."""
+    """Return the step that tests what the machine can train, run as ``as_user`` (None: as the installer's user)."""
     argv = [str(request.python), "-m", "training.fleet.capability", "--host-id", request.host_id]
     argv += ["--repo-root", str(request.checkout), "--venv-python", str(request.python)]
     return Command(

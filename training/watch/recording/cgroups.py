@@ -44,7 +44,8 @@ class Cgroup(NamedTuple):
         return [int(pid) for pid in text.split()]
 
     def remove(self) -> None:
-        """Remove the group, which must be empty. Raises OSError; :func:`create` can reuse a group that remains."""
+        """Remove the group, which must be empty. Raises OSError if the group cannot be removed; :func:`create` can
+        reuse a group that remains."""
         for folder in self.folders():
             if folder.is_dir():
                 folder.rmdir()
@@ -243,8 +244,8 @@ def _tasks(group: Cgroup) -> Sample:
 
 
 def device_of(path: Path) -> str:
-    """Return ``major:minor`` of the whole disk (not the partition) that holds a path; rules that limit the disk's rates
-    name the disk so."""
+    """Return ``major:minor`` of the whole disk (not the partition) that holds a path; rules that limit a disk's rates
+    name the disk in this form."""
     number_of = path.stat().st_dev
     partition = Path(f"/sys/dev/block/{os.major(number_of)}:{os.minor(number_of)}")
     if (partition / "partition").exists():

@@ -146,8 +146,8 @@ class ContainerCollector:
 
 
 class TreeCollector:
-    """Reads the tree channels: sums over the processes that the recorder started for the present phase, and over all
-    their descendants.
+    """Reads the tree channels of the processes that the recorder started for the present phase, and of all their
+    descendants. Counters keep what ended processes counted; levels are sums over running processes only.
 
     A deployed detector cannot know which processes these are. The function ``roots`` returns the ids of the started
     processes that still run (none while the host idles).

@@ -2,8 +2,8 @@
 
     python -m training.watch.recording.loopback        the far end, as a process of its own; prints its ports
 
-The "far end" is a group of servers that play the other machines which a host contacts. These servers run outside the
-recorded container, because otherwise their threads and memory would reveal a behaviour.
+The "far end" is a group of servers that play the other machines which a host contacts. The recorder runs the far end
+outside the recorded container, because otherwise the servers' threads and memory would reveal a behaviour.
 """
 
 import hashlib

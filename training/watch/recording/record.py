@@ -157,7 +157,7 @@ def write(out: Path, order: RecordingOrder, view: View, tape: Tape, clock: Clock
 
 def code_version() -> episode.CodeVersion:
     """Return the commit and branch of the checkout (``unknown`` without a checkout or git), and whether tracked files
-    of this package have uncommitted changes (True if git cannot tell)."""
+    of this package have uncommitted changes. If git cannot tell, ``dirty`` is True."""
 
     def git(*arguments: str) -> str:
         with suppress(OSError):

@@ -53,7 +53,8 @@ def run(name: str, ctx: Context, clock: Clock, duration_s: float) -> None:
     """Run a behaviour until its steps end, ``duration_s`` seconds have passed, or the process that started this one has
     ended.
 
-    A recorder that is killed cannot kill its behaviours, so each checks whether its parent still runs.
+    A recorder that is killed cannot kill its behaviours, so each behaviour checks between its steps whether its parent
+    still runs.
     """
     chosen, parent = BEHAVIOURS[name], os.getppid()
     end = clock.monotonic() + duration_s
@@ -82,7 +83,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="training.watch.recording.workloads", description=__doc__, allow_abbrev=False)
     parser.add_argument("behaviour", choices=sorted(BEHAVIOURS))
     parser.add_argument(
-        "--scratch", type=Path, required=True, help="a folder to work in; filled if it has no folder files"
+        "--scratch", type=Path, required=True, help="work folder; filled if it has no subfolder 'files'"
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--intensity", type=float, default=0.5)
