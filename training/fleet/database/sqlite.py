@@ -174,8 +174,8 @@ class SqliteDatabase:
         )
 
     def _check_place(self) -> None:
-        """Raise DatabaseLost if another program removed or replaced the database file or its log, or wrote another
-        database into the file.
+        """Raise DatabaseLost if another program removed or replaced the database file or its log, damaged the file, or
+        wrote another database into it.
 
         Without this check, SQLite would continue to write into a file that no later start opens. The log must not be
         left beside a file to which it does not belong, because the next start would write it into that file.
@@ -207,8 +207,8 @@ class SqliteDatabase:
         )
 
     def _names_alone(self) -> list[str] | None:
-        """Return the database ids in the file alone, without its log; None if it is damaged. If it cannot be read now,
-        return the id of the database that was opened."""
+        """Return the database ids in the file alone, without its log: an empty list if it has no table for them, None
+        if it is damaged. If it cannot be read now, return the id of the database that was opened."""
         uri = f"{Path(self.path).absolute().as_uri()}?mode=ro&immutable=1"
         try:
             with closing(sqlite3.connect(uri, uri=True)) as alone:

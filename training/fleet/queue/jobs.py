@@ -144,8 +144,8 @@ class JobQueue(QueueState):
         return the number of ended attempts.
 
         The jobs become pending and claimable at once, or failed when max_host_losses or max_grants of the policy is
-        used up. If only one host used it up, and another may try the job, the job stays pending for now. With
-        ``max_attempts``, losses have no limit, and a job fails once it has been granted more often than
+        used up. If one host alone used a budget up, and another host may try the job, the job stays pending for now.
+        With ``max_attempts``, losses have no limit, and a job fails once it has been granted more often than
         ``max_attempts``. The caller must have checked that the silence was not the receiver's own.
         """
         lease = self.policy.stale_after_s if stale_after_s is None else stale_after_s

@@ -150,8 +150,8 @@ class JobMoves(QueuePart):
         return ended
 
     def hear_no_more(self) -> None:
-        """Fail the pending jobs that only one host tried, if their failure is due and no other host took them in time.
-        A job whose budget one host used up fails only if no other host may try it."""
+        """Fail the pending jobs whose failure one host alone caused, if no other host took them within the policy's
+        ``second_opinion_s``. A job whose budget one host used up fails only if no other host may try it."""
         now = self._clock.now()
         for job in map(job_of, self._db.all("opinions_due", now=now)):
             host, said = job.avoid_host or "", {"ended_by": job.ended_by, "failed_by": job.failed_by}

@@ -1,4 +1,5 @@
-"""The receiver: a Starlette application whose writes all run on one thread, and the program that serves it.
+"""The receiver: a Starlette application whose writes to the database all run on one thread, and the program that serves
+it.
 
 To run on a small board, it imports no torch, xgboost or NumPy. Without TLS, its own or a proxy's, it listens on this
 machine's loopback only.

@@ -1,4 +1,5 @@
-"""Backups of a receiver's state, made while it works: the database, and each file of the store by its content.
+"""Backups of a receiver's state, made while it works: the database, and the files of the store that belong to it, by
+their content.
 
 ::
 

@@ -162,7 +162,8 @@ MOMENT_S = 60.0  # what one transaction writes has one time, unless the clock st
 def look_at_rows(
     database: Database, policy: Policy, progress: Callable[[int, int], object] = lambda *_: None
 ) -> Iterator[Finding]:
-    """Report all rows that break a promise. The caller must hold a snapshot, so that all queries see the same state."""
+    """Report the rows that break a promise; of the audit, only the first. The caller must hold a snapshot, so that all
+    queries see the same state."""
     limits = ("max_attempts", "max_host_losses", "max_grants")
     params = {key: value for key, value in asdict(policy).items() if key in limits}
     params |= {"gap": GAP, "moment": MOMENT_S}

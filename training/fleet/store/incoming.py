@@ -221,9 +221,10 @@ class Incoming:
     def _make_room(self, name: str, more: int) -> None:
         """Let a part grow by ``more`` bytes, or raise ShareFull or StoreFull.
 
-        One part at a time may exceed its host's share while it is being written. Otherwise a bundle larger than a share
-        could never arrive. For the part that exceeds a share, unused parts are deleted if that frees enough. The
-        senders of deleted parts upload them again; otherwise many half uploads could block each other without end.
+        One part at a time may exceed its host's share while it is being written. Without this exception, a bundle
+        larger than a share could never arrive. For the part that exceeds a share, unused parts are deleted if that
+        frees enough. The senders of deleted parts upload them again; otherwise many half uploads could block each other
+        without end.
         """
         host, free = self._hosts.get(_claim_of(name)), self.room.free()
         if host is not None and not within_share(self._unfinished(host), more, free):

@@ -1,4 +1,5 @@
-"""``index.jsonl``: one line an artifact, appended after each commit and rebuilt from the database when they differ.
+"""``index.jsonl``: one line an artifact, appended after the artifact's commit, and rebuilt from the database when index
+and database differ.
 
 The receiver decides nothing by the index: it shows people and scripts the store's content without the database.
 """

@@ -255,8 +255,8 @@ class Authenticator:
 
     def _token(self, request: Request, given: bytes) -> Token | None:
         """Return the valid token with this secret; None if there is none. Wrong secrets are counted. After
-        ``FAILURES_MAX`` of them within a minute, the address is refused, except with a right secret of
-        ``UNGUESSABLE_CHARS`` or more."""
+        ``FAILURES_MAX`` wrong secrets within a minute, the address is refused, except with a right secret of at least
+        ``UNGUESSABLE_CHARS`` bytes."""
         address = self.address(request)
         if len(given) < UNGUESSABLE_CHARS:
             self.limit.check(address)

@@ -158,7 +158,7 @@ class Registry:
         revokes.
 
         Joining again revokes the earlier certificates. A renewal revokes none, because its answer may be lost; nor does
-        a repeated request. Raises Refusal if the name or the code is no longer valid.
+        a repeated request. Raises Refusal if the name was revoked or renews too often, or the code is no longer valid.
         """
         now = self._clock.now()
         gone: list[Certified] = []
