@@ -208,7 +208,7 @@ class SqliteDatabase:
 
     def _names_alone(self) -> list[str] | None:
         """Return the database ids in the file alone, without its log: an empty list if it has no table for them, None
-        if it is damaged. If it cannot be read now, return the id of the database that was opened."""
+        if it is damaged. If the file cannot be read now, return the id of the database that was opened."""
         uri = f"{Path(self.path).absolute().as_uri()}?mode=ro&immutable=1"
         try:
             with closing(sqlite3.connect(uri, uri=True)) as alone:

@@ -1,4 +1,5 @@
-"""The limits of this process's control groups. In a container these limits count, not the machine's totals.
+"""The limits of this process's control groups. In a container the limits of control groups count, not the machine's
+totals.
 
 The functions read files below an injected ``root``. A limit that cannot be read counts as "no limit", which is right
 outside Linux and where ``/proc`` is hidden.

@@ -1,9 +1,9 @@
 """Keep the machine from falling asleep automatically while it trains.
 
-On Linux ``systemd-inhibit`` holds logind's idle lock for as long as a program runs under it. That program is ``cat``
-with a pipe of ours as its input: when this process ends, however it ends, the pipe closes, ``cat`` ends, and the lock
-is released. On Windows the lock belongs to a thread and ends with that thread. A person can still close the lid or
-choose to sleep.
+On Linux ``systemd-inhibit`` holds logind's idle lock for as long as a program runs under it. The program under
+``systemd-inhibit`` is ``cat``, whose input is a pipe of this process. When this process ends, in any way, the pipe
+closes, ``cat`` ends, and the lock is released. On Windows the lock belongs to a thread and ends with that thread. A
+person can still close the lid or choose to sleep.
 """
 
 from __future__ import annotations

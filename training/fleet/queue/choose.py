@@ -158,8 +158,8 @@ class _Asking(QueuePart):
         return None if row is None or row["priority"] < priority else row
 
     def _head_of_kind(self, take: Take) -> Head | None:
-        """Return the oldest job of a kind, if this host may take it now. If it does not fit yet, a job that was
-        scheduled for this host reserves room here."""
+        """Return the oldest job of a kind, if this host may take it now. A job that was scheduled for this host but
+        does not fit yet reserves room here."""
         class_id, priority, gate = place_of(take.kind)
         needs = self._needs(self._classes.at(class_id))
         misfit = rules.fits(needs, self._host)
@@ -191,8 +191,8 @@ class _Asking(QueuePart):
         return NoJob(told.sentence(self._now), max(RETRY_S, again_s), told)
 
     def _needs(self, each: JobClass) -> Needs:
-        """Return the needs of a class of jobs. On a host that trains other jobs, they include the memory that such jobs
-        were seen to use."""
+        """Return the needs of a class of jobs. On a host that trains other jobs, the needs include the memory that jobs
+        of this kind were seen to use."""
         return each.needs if self._host.room is None else self._kinds.needs(each)
 
     def _waits_for_room(self, needs: Needs) -> bool:

@@ -67,7 +67,7 @@ class HostRows(QueuePart):
         """Move those times of leases, back-offs and hosts that lie after ``since`` by ``step_s``, after the wall clock
         stepped by that much.
 
-        Times written between the step and its discovery are correct already. So that these are not moved again, no
+        Times written between the step and its discovery are correct already. So that such times are not moved again, no
         heartbeat is moved beyond the present time. No end of a back-off is moved beyond that of the longest back-off
         that begins now.
         """

@@ -2,9 +2,9 @@
 transaction.
 
 :mod:`training.fleet.scheduling.policy` contains the rules: which host fits, which must wait, and what an attempt's end
-means. This queue does not interpret ids. Checks that need more than the row (slots, disk, store, observed time) are in
-:mod:`training.fleet.service`. Start programs with ``python -m``: run by path from ``training/fleet``, this package's
-name would shadow the standard library's ``queue``.
+means. Checks that need more than the row (slots, disk, store, observed time) are in :mod:`training.fleet.service`.
+Start programs with ``python -m``: run by path from ``training/fleet``, this package's name would shadow the standard
+library's ``queue``.
 """
 
 import secrets
@@ -77,8 +77,8 @@ class JobQueue(QueueState):
         Known jobs keep their status, except that a job which was cancelled as removed becomes pending again.
 
         Return the numbers of jobs that were ``inserted``, ``updated`` (anything but the identity changed),
-        ``unchanged`` and ``removed`` (no longer named; they stay until cancelled). Of these, also return how many were
-        ``renamed`` and ``revived`` (named again).
+        ``unchanged`` and ``removed`` (no longer named; they stay until cancelled). Also return how many of all these
+        jobs were ``renamed`` and ``revived`` (named again).
         """
         return self.sync(jobs).counts
 

@@ -1,6 +1,6 @@
 """The kinds of pending jobs, the live attempts, and how long each takes on which host.
 
-The schedule and the forecasts both use these; forecasts may add hosts and jobs that are only supposed.
+The schedule and the forecasts both use this module; forecasts may add hosts and jobs that are only supposed.
 """
 
 import json

@@ -1,7 +1,7 @@
 """The rows of trainers' output: the newest lines, and the files of the store that contain earlier ones.
 
-Lines arrive in ``log_chunks``. From there they go into files in order, so the rows of ``log_files`` cover all lines
-before those in ``log_chunks``.
+Lines arrive in ``log_chunks``. From ``log_chunks`` lines go into files in order, so the rows of ``log_files`` cover all
+lines before those in ``log_chunks``.
 """
 
 from collections.abc import Iterator, Sequence
@@ -70,7 +70,7 @@ def beyond(pieces: Sequence[Piece], limit: int) -> list[Piece]:
 
 
 class LogRows:
-    """The rows of output in the queue's database. Any connection may read them."""
+    """The rows of output in the queue's database. Any connection may read the rows."""
 
     def __init__(self, db: Database, clock: Clock | None = None) -> None:
         self._db, self._clock = db, clock or SystemClock()
@@ -78,8 +78,8 @@ class LogRows:
     def due(self, *, lines: int, silent_s: float, most: int) -> list[tuple[str, int]]:
         """Return the attempts (job id, number) whose output must be moved into a file, at most ``most``.
 
-        These are attempts with at least ``lines`` lines in the database, and ended ones whose output is complete or
-        that ended ``silent_s`` ago.
+        Output is due of attempts with at least ``lines`` lines in the database, and of ended ones whose output is
+        complete or that ended over ``silent_s`` seconds ago.
         """
         rows = self._db.all("logs_due", lines=lines, before=self._clock.now() - silent_s, most=most)
         return [(row["job_id"], row["attempt"]) for row in rows]

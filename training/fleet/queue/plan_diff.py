@@ -84,8 +84,8 @@ class Foreseen(NamedTuple):
 
     @property
     def needs(self) -> Needs:
-        """Return the job's requirements under the plan; if an attempt ran out of memory, they include more memory than
-        that attempt's host has."""
+        """Return the job's requirements under the plan; if an attempt ran out of memory, the requirements include more
+        memory than that attempt's host has."""
         return Needs.of(self.spec) if self.job is None else replace(self.job, spec=dict(self.spec)).needs
 
 

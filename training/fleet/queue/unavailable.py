@@ -1,7 +1,7 @@
 """The writes on hosts that get no jobs, by quarantine or an operator's order, and on jobs that crash hosts.
 
-The rules are in scheduling/quarantine.py and scheduling/orders.py. This state is only in the database: a restart finds
-every committed change.
+The rules are in scheduling/quarantine.py and scheduling/orders.py. Quarantines, orders and deaths are stored only in
+the database: a restart finds every committed change.
 """
 
 import json

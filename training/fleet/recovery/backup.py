@@ -78,7 +78,7 @@ def snapshots(folder: Path) -> list[str]:
 
 
 def read_contents(folder: Path, name: str) -> Contents:
-    """Return the contents of the snapshot ``name``. Raises RecoveryError when they cannot be read."""
+    """Return the contents of the snapshot ``name``. Raises RecoveryError when the contents cannot be read."""
     path = folder / SNAPSHOTS / name / CONTENTS
     try:
         return msgspec.json.decode(path.read_bytes(), type=Contents)
@@ -319,8 +319,8 @@ class Restore:
         self._reader = None if owner is None or its_own else ROOT
 
     def run(self, *, snapshot: str | None = None, force: bool = False) -> Restored:
-        """Restore a snapshot, by default the newest, and return what was done. If it raises RecoveryError, the old
-        database stays in place, but files of the store may have been restored."""
+        """Restore a snapshot, by default the newest, and return what was done. If this method raises RecoveryError, the
+        old database stays in place, but files of the store may have been restored."""
         with holding("the restore", self.state, force=force):
             with acting_as(self._reader):
                 done = self._begin(snapshot, force=force)

@@ -147,7 +147,7 @@ def _discard(database: Path) -> None:
 def give_to_owner(db: Path, *folders: Path) -> None:
     """Give files that root wrote to the receiver's user, the owner of the database's folder.
 
-    That user may have made links, and may exchange them during the copy, so no link is followed.
+    The receiver's user may have made links, and may exchange them meanwhile, so no link is followed.
     """
     owner = owner_of(db)
     if owner is None:

@@ -162,8 +162,8 @@ class ArtifactStore:
     def publish(self, part: PartFile, sha256: str, *, model: str, mode: str) -> Artifact:
         """Make a sealed part (``sha256`` is what ``seal`` returned) the artifact with that id, durably.
 
-        If an equal bundle exists, it is hashed again and kept; if its bytes are damaged, it is replaced. When this
-        returns, the bundle survives a power cut.
+        If an equal bundle exists, it is hashed again and kept; if its bytes are damaged, it is replaced. When the
+        method returns, the bundle survives a power cut.
         """
         artifact = Artifact(sha256, model, mode, part.offset)
         target = self.root / artifact.path
@@ -209,8 +209,8 @@ class ArtifactStore:
         return None if size is None else Artifact(artifact_id, model, mode, size)
 
     def verify(self, artifact_id: str, *, model: str, mode: str) -> Artifact:
-        """Hash an artifact's bytes again and return it. Raises NotStored, or DamagedArtifact if they do not match its
-        name."""
+        """Hash an artifact's bytes again and return it. Raises NotStored, or DamagedArtifact if the bytes do not match
+        the artifact's id."""
         artifact = self.find(artifact_id, model=model, mode=mode)
         if artifact is None:
             raise NotStored(f"no artifact {artifact_id} is stored for {model} {mode}; upload it first")
@@ -316,7 +316,7 @@ class ArtifactStore:
         return digest
 
     def report(self, artifact: Artifact, digest: str) -> bytes:
-        """Return a report's bytes; raises NotStored, or DamagedArtifact when they do not match its name."""
+        """Return a report's bytes; raises NotStored, or DamagedArtifact when the bytes do not match ``digest``."""
         path = report_path(artifact, digest)
         try:
             body = b"".join(self._fs.read(self.root / path))

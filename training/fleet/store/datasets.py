@@ -133,8 +133,8 @@ class DatasetStore:
         return self._announced(dataset_id).size
 
     def listing(self, dataset_id: str) -> bytes:
-        """Return the verified bytes of a published data set's listing. Raises NoDataset, and ChunksMissing if they are
-        damaged."""
+        """Return the verified bytes of a published data set's listing. Raises NoDataset, and ChunksMissing if the
+        listing is damaged."""
         with self._lock, disk_errors("reading a listing"):
             return self._document("sets", dataset_id)
 
@@ -364,8 +364,8 @@ class DatasetStore:
         return (place for place in listing.distinct() if self._fs.size(self._chunk(place.sha256)) != place.length)
 
     def _is_listed(self) -> Callable[[str], bool]:
-        """Return a function that returns True if any listing has a chunk. It keeps all listings in memory, about 40
-        bytes per chunk."""
+        """Return a function that returns True if any listing has a chunk. The function keeps all listings in memory,
+        about 40 bytes per chunk."""
         listings = [self._listing(folder, each) for folder in ("sets", "drafts") for each in self._ids(folder)]
         return lambda sha256: any(listing.length_of(sha256) is not None for listing in listings)
 

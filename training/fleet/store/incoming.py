@@ -180,9 +180,9 @@ class Incoming:
     def open(self, name: str, offset: int, *, host: str | None = None, coming: int = 0) -> PartFile:
         """Take over an upload from byte ``offset``, cut off what follows, and return the part; 0 restarts the upload.
 
-        ``coming`` is how many bytes its writer announces; ``host`` is the host that sends them, or None if no share
-        applies. Raises OffsetMismatch when fewer bytes are stored, TooManyParts, ShareFull, StoreFull. Reads the stored
-        prefix once.
+        ``coming`` is how many bytes its writer announces; ``host`` is the host that sends the upload, or None if no
+        share applies. Raises OffsetMismatch when fewer bytes are stored, TooManyParts, ShareFull, StoreFull. Reads the
+        stored prefix once.
         """
         path = self.folder / name
         while True:

@@ -39,7 +39,7 @@ class DiskRoom:
 
     @contextlib.contextmanager
     def writing(self, size: int) -> Iterator[None]:
-        """Count ``size`` bytes as written during this context. Raises StoreFull if they would use the reserve."""
+        """Count ``size`` bytes as written during this context. Raises StoreFull if the bytes would use the reserve."""
         with self._lock:
             self._require(size)
             self._writing += size

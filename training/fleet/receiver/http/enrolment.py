@@ -89,7 +89,7 @@ async def invite(context: ReceiverContext, request: Request) -> Answer:
 
 async def revoke(context: ReceiverContext, request: Request) -> Answer:
     """Revoke a name's certificates and codes. Before this call answers, a host's attempts are ended, and the
-    connections with these certificates are closed, except a proxy's."""
+    connections with the revoked certificates are closed, except a proxy's."""
     body = await read_json(context, request, wire.RevokeRequest)
     role, name, who = _role(body.role), _name(body.name), acting(context, request)
     registry = context.registry

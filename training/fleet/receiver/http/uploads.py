@@ -96,7 +96,8 @@ def _wanted(detail: JobDetail, attempt: int) -> str:
 
 
 class _Download(StreamingResponse):
-    """A response with a bundle's bytes. It closes the file however the response ends, even if none of it was sent."""
+    """A response with a bundle's bytes. The bundle's file is closed however the response ends, even if nothing was
+    sent."""
 
     def __init__(self, file: BinaryIO, body: AsyncIterator[bytes], status: int, headers: dict[str, str]) -> None:
         super().__init__(body, status, headers, "application/zstd")

@@ -1,5 +1,5 @@
-"""Counters since this receiver's start, increased as things happen. This is the only metrics module that is always
-loaded."""
+"""Counters since this receiver's start, increased as things happen. The receiver always loads this module; it loads the
+other modules of metrics at the first scrape."""
 
 from bisect import bisect_left
 from collections import Counter

@@ -36,8 +36,8 @@ class FailureLimit:
         self._failures: OrderedDict[str, deque[float]] = OrderedDict()
 
     def check(self, address: str) -> None:
-        """Raise Refusal while the address has sent ``FAILURES_MAX`` wrong secrets within a minute. Then even a right
-        short secret is refused, so that guessing is useless."""
+        """Raise Refusal while the address has sent ``FAILURES_MAX`` wrong secrets within a minute. Meanwhile even a
+        right secret is refused if it is short, so that guessing is useless."""
         times = self._failures.get(address)
         while times and times[0] <= self._clock.monotonic() - FAILURES_S:
             times.popleft()

@@ -58,8 +58,8 @@ class ExplainedHandshake(ssl.SSLObject):
     """A TLS handshake whose failure is logged, and sent to the client as an alert before the connection closes.
 
     The event loop closes a connection at the first error, before the alert with the reason is sent. So the error is
-    delayed as if more had to be read, which makes the loop send the alert first. Then the client disconnects, or the
-    deadline for handshakes passes.
+    delayed as if more had to be read, which makes the loop send the alert first. After the alert the client
+    disconnects, or the deadline for handshakes passes.
     """
 
     _LOOKS_MAX = 8  # bytes that arrive meanwhile stay in memory
