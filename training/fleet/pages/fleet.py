@@ -178,7 +178,8 @@ def notices(
 
 
 def of_incidents(number: int, since: float, now: float) -> str:
-    """Count the open incidents of a host in words, and say when the first of them was raised."""
+    """Return words that follow a host's name: how many of its incidents are open, and when the first of them was
+    raised."""
     said = f": {counted(number, 'incidents')} {'is' if number == 1 else 'are'} open"
     return f"{said}, the first raised at {when(since, now)}"
 

@@ -175,7 +175,7 @@ def _lefts(host: Host) -> tuple[Left, ...]:
 
 def takes_back(booked: Booking, host: Host, held: Iterable[HeldAttempt]) -> bool:
     """Return True if the host has room, beside the attempts in ``held``, for the booking of a lost attempt that
-    continued there."""
+    continued there; always True if ``held`` is empty."""
     all_of_it = [booked, *(each.booking for each in held)]
     if len(all_of_it) == 1:
         return True

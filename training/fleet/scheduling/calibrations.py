@@ -23,8 +23,8 @@ def middle(values: Iterable[float]) -> float:
 def calibrated(calibration: object) -> Mapping[str, float]:
     """Return a host's speed at each sort of work from its calibration, in a form that can be compared with other hosts.
 
-    ``MIXED`` is for trainers that do not say what bounds them: the geometric mean of matrices and steps. Of a host's
-    CPU and GPU, the faster one counts. Invalid values count as not measured.
+    ``MIXED`` is for trainers that do not say what bounds them: the geometric mean of matrices and steps. For matrices
+    and steps, the faster one of a host's CPU and GPU counts. Invalid values count as not measured.
     """
     if not isinstance(calibration, Mapping):
         return {}

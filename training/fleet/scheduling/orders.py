@@ -14,7 +14,7 @@ IDLE_S = 300.0  # without a touch, after which nobody uses a machine
 
 
 class OrderKind(StrEnum):
-    """An operator's order for a host, which holds until an operator resumes the host."""
+    """An operator's order for a host, which holds until an operator resumes the host or gives another order."""
 
     PAUSE = "pause"  # its trainers stop where they are, and go on when it is resumed, or soon enough
     DRAIN = "drain"  # its trainers run to their end

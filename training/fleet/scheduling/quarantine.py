@@ -1,10 +1,10 @@
 """PURE: decide whether a host goes into quarantine, whether a job fails because it crashes hosts, and which failures
 stop counting against a job.
 
-A broken host would fail every job, one after the other; a bad job would crash every host. By default, a host is at
-fault if, in a row, three different jobs die there soon after their start or are refused by it alone, or three trainers
-cannot be started. By default, a job is at fault if two hosts crash in its first minutes. The numbers are settings
-(:class:`policy.Policy`).
+Without these rules, a broken host could fail one job after the other, and a bad job could crash one host after the
+other. By default, a host is at fault if, in a row, three different jobs die there soon after their start or are refused
+by it alone, or three trainers cannot be started. By default, a job is at fault if two hosts crash in its first minutes.
+The numbers are settings (:class:`policy.Policy`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

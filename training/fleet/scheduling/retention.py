@@ -152,10 +152,11 @@ def bundles_to_remove(bundles: Sequence[RetainedBundle], rules: Rules, now: floa
     """Return the removals of models beyond the best ones of their model and mode, and of bundles that have completed no
     job for ``keep_superseded_days``.
 
-    The best model of each host, by the figures that this host reported, stays. A model without a validation figure is
-    not ranked: it does not count towards the number to keep, and stays while it completes a job. Of models with equal
-    figures the first completed one ranks first, then the one with the lesser digest. A bundle that completes several
-    jobs is one model.
+    The best model of each host, by the figures that this host reported, stays. Of models beyond the best, those younger
+    than ``keep_models_days`` stay. A bundle of a job that is held or has not ended stays. A model without a validation
+    figure is not ranked: it does not count towards the number to keep, and stays while it completes a job. Of models
+    with equal figures the first completed one ranks first, then the one with the lesser digest. A bundle that completes
+    several jobs is one model.
     """
     return sorted(
         (*_beyond_the_best(bundles, rules, now), *_superseded(bundles, rules, now)), key=lambda each: each.subject
@@ -206,7 +207,8 @@ def _bundle(bundle: RetainedBundle, why: str) -> Removal:
 
 
 def outputs_to_remove(outputs: Iterable[Output], rules: Rules, now: float) -> list[Removal]:
-    """Return the removals of logs and curves that are older than the plan keeps them."""
+    """Return the removals of logs and curves that are older than the plan keeps them, except those of jobs that are
+    held or have not ended."""
     ages = {RemovalKind.LOG: rules.keep_logs_days, RemovalKind.CURVE: rules.keep_curves_days}
     words = {RemovalKind.LOG: "logs", RemovalKind.CURVE: "curves"}
     found = []
@@ -233,7 +235,7 @@ def datasets_to_remove(datasets: Iterable[RetainedDataset], rules: Rules, now: f
 
 
 def events_before(rules: Rules, now: float) -> float | None:
-    """Return the time before which events are deleted; None if all events are kept."""
+    """Return the time before which events may be deleted; None if all events are kept."""
     return None if rules.keep_events_days is None else now - rules.keep_events_days * _DAY_S
 
 

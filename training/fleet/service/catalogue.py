@@ -32,7 +32,8 @@ def first_delivery(database: Database, artifact_id: str, *, job_id: str, attempt
 
 
 def provenance_of(job: Job, attempt: Attempt, *, now: float, report: str | None = None) -> dict[str, Any]:
-    """Return an attempt's provenance: enough to rebuild the job's row from the store alone.
+    """Return an attempt's provenance as a dict. With the ids and the size that the store adds, it is enough to rebuild
+    the job's row from the store alone.
 
     ``report`` is the SHA-256 of the attempt's report, or None if no report is stored with the bundle.
     """

@@ -55,8 +55,8 @@ def check_name_unused(service: Service, name: str) -> None:
 
 def check_fetch(service: Service, dataset_id: str, host_id: str) -> None:
     """Raise Refusal unless this host trains on the data set, or the plan's lists of models and hosts would let it. The
-    host's capability is not read. A host for which the plan declares a reserve passes only while it trains on the data
-    set."""
+    host's capability is not read. A host for which the plan reserves cores or RAM passes only while it trains on the
+    data set."""
     host = Host.of(host_id, {}, service.plan.declared(host_id))
     if any(rules.fits(needs, host) is None for needs in service.plan.datasets.get(dataset_id, ())):
         return

@@ -337,8 +337,8 @@ class DeliverySteps:
 
     @contextlib.contextmanager
     def _alone(self, whose: str) -> Iterator[None]:
-        """Refuse a second request for the same claim or job while one runs; many small requests could otherwise cause
-        hours of reading."""
+        """Raise Refusal if the ``with`` block of another request with the same key (a claim, a job, or a host's key)
+        runs. Without this limit, many small requests could cause hours of reading."""
         if whose in self._alone_now:
             detail = "another request is reading this bundle; ask again in a moment"
             raise Refusal(ProblemType.SLOW_DOWN, detail)

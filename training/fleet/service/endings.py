@@ -146,8 +146,8 @@ class UploadPermission(NamedTuple):
 
     @property
     def alone(self) -> str:
-        """Return the key under which only one upload runs at a time: the claim's id, or for a bundle without an
-        attempt, a key of the host."""
+        """Return the key under which only one request at a time puts a bundle into the store: the claim's id, or for a
+        bundle without an attempt, a key of the host."""
         return self.claim_id if self.attempt else f"unconfirmed {self.host}"
 
 

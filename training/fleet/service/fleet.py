@@ -162,9 +162,9 @@ class FleetState:
     def _catch_up(self) -> None:
         """Shift the stored times back if the clock went back while the receiver was down.
 
-        A small board without a clock chip starts with the time of its last shutdown. Every lease and hold would then
-        seem to end far in the future. A time that is not ahead of the clock is right, and stays. Then forget the
-        classes of jobs that no job has any more; no schedule names one yet.
+        A small board without a clock chip starts with the time of its last shutdown; without the shift, its leases and
+        holds would seem to end far in the future. A time that is not ahead of the clock stays. Also forget the classes
+        that no job has any more; before the first schedule nothing else names a class.
         """
         behind_s = self.queue.hosts.behind_s()
         if behind_s > self.policy.clock_step_s:

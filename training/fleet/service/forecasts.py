@@ -127,8 +127,8 @@ class Forecasts:
         return self.service.copied(known) or self.service.refused(known)
 
     def _waiting(self) -> tuple[list[_Asked], int]:
-        """Return the pending jobs in the order in which they are granted, at most one more than a forecast takes; and
-        the number of held jobs."""
+        """Return the pending jobs that are not held, in the order in which they are granted, at most one more than a
+        forecast takes; and the number of pending jobs that are held."""
         known = self._classes.known
         asked = [
             _Asked(row["job_id"], row["name"], known(row["class_id"], row["needs"]), row["priority"])

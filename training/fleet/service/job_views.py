@@ -192,7 +192,7 @@ class JobViews:
         return [self._view(row, {}) for row in self._db.all("jobs_live", most=most)]
 
     def waiting(self) -> list[Waiting]:
-        """Group the pending jobs by the reason why they wait, the largest group first."""
+        """Group the pending jobs that are not held by the reason why they wait, the largest group first."""
         looks, groups = self._obstacles.of_classes(), dict[str | None, Waiting]()
         for row in self._db.all("waiting_by_class"):
             look = looks.get(row["class_id"], Outlook())

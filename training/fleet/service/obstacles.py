@@ -65,7 +65,8 @@ class Obstacles:
         self._db, self._service, self._clock, self._durations = database, service, service.clock, durations
 
     def out(self) -> dict[str, Out]:
-        """Map each host that gets no jobs now to the reason."""
+        """Map each host that gets no jobs because of a quarantine, an order or its owner's conditions to that
+        reason."""
         return self._service.taken_out(self._db)
 
     def unheard(self) -> dict[Host, float | None]:
@@ -74,7 +75,8 @@ class Obstacles:
         return {service.host_of(known): service.silent_s(known) for known in service.known_hosts()}
 
     def of_classes(self) -> dict[int, Outlook]:
-        """Map the number of each requirement class with pending jobs to the obstacle of these jobs."""
+        """Map the number of each requirement class that has pending jobs, held ones not counted, to the obstacle of
+        these jobs."""
         hosts, out = self.unheard(), self.out()
         found = {}
         for row in self._db.all("pending_classes"):

@@ -283,7 +283,7 @@ def kept_beside(db: Path) -> Path:
 def origin(
     source: str, known: Catalogue, recorded: Mapping[str, Sequence[str]], remembered: Mapping[str, str], jobs: str
 ) -> str:
-    """Return a digest of everything that determines a plan.
+    """Return a digest of the sources of a plan, and of this program's version.
 
     ``source`` is the manifest, ``recorded`` the hosts in each data set, ``remembered`` the ids behind the plan's names
     of data sets. ``jobs`` is the digest of the plan's jobs in the queue.

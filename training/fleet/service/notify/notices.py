@@ -192,7 +192,7 @@ class Notices:
         return (rows[-1]["seq"] if rows else after), last
 
     def _plan_done(self, event: int) -> None:
-        """Make a notice that the plan is done, if this end was its last."""
+        """Make a notice that the plan is done, unless a job of the plan still runs, or waits without being held."""
         counts = {row["status"]: row["n"] for row in self._db.all("plan_counts")}
         if any(counts.get(status) for status in _OPEN):
             return

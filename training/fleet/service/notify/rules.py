@@ -62,7 +62,7 @@ class Message(NamedTuple):
     database_id: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Write the message for a webhook or a command; times are epoch seconds."""
+        """Return the message as a dict for a webhook or a command; times are epoch seconds."""
         notices = [
             {"key": each.key(self.database_id), **{name: getattr(each, name) for name in _SENT}}
             for each in self.notices
@@ -83,7 +83,7 @@ def folded(notices: Sequence[Notice], kind: ChannelKind) -> Sequence[Notice]:
 
 
 def message(notices: Sequence[Notice], database_id: str) -> Message:
-    """Write the message of these notices; there is at least one."""
+    """Return the message about these notices, of which there must be at least one."""
     last = notices[-1]
     if len(notices) == 1:
         title, text = f"CIS490: {_WORDS[last.kind][:-1]}: {last.subject}", last.sentence
