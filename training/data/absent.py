@@ -2,9 +2,9 @@
 
 Values are absent, for example, for a host without a sensor, an empty cell, or a channel that means something else in
 another view; this is no error. A window is "settled" if each channel is either known in all samples or absent from all.
-The function `settled` settles windows: if at least half of a channel's samples in a window are known, the others are
-interpolated linearly (at the ends, repeated), else the channel becomes absent there. The features of an absent channel
-are NaN; trees handle NaN, networks get a mask. All functions are pure.
+The function `settled` fills a channel of which at least half of a window's samples are known, by straight lines and, at
+the ends, by repetition. A channel with fewer known samples becomes absent from the window. The features of an absent
+channel are NaN; trees handle NaN, networks get a mask. All functions are pure.
 """
 
 from collections.abc import Iterable, Sequence

@@ -40,9 +40,9 @@ class ChosenChannels(NamedTuple):
     """The channels of a data set: the realistic ones before the others, each group in the order of the channel table;
     or the channels of a schema.
 
-    ``views`` has, if hosts have different views, the view that defines the meaning of each channel that means two
-    things in two views; in recordings of the other view the channel is absent. ``dropped`` names the recorded channels
-    that a schema given as ``like`` lacks; without one, none.
+    ``views`` has, for each channel that means two things in two views, the view that defines its meaning here; in
+    recordings of the other view the channel is absent. Without ``like``, ``views`` is empty if all hosts have one view.
+    ``dropped`` names the recorded channels that a schema given as ``like`` lacks; without one, none.
     """
 
     channels: tuple[ChannelSpec, ...]

@@ -160,7 +160,7 @@ def _stored_features(path: Path) -> Floats32:
 def _put(path: Path, at: int, rows: AnyArray) -> None:
     """Write rows into a file from the byte ``at``, while other processes may write other parts of the file.
 
-    The file is opened for writing only, and not mapped: on a network file system, a changed page of a mapped file is
+    The file is opened for writing only, and not mapped. On a network file system, a changed page of a mapped file is
     written back whole, which would undo another machine's writes.
     """
     with os.fdopen(os.open(path, os.O_WRONLY | getattr(os, "O_BINARY", 0)), "wb", buffering=0) as file:

@@ -178,7 +178,7 @@ def write_processed(
 
 @contextmanager
 def making(out_dir: Path) -> Iterator[Path]:
-    """Yield a new, empty folder into which the caller writes a data set; when the context ends without an error, the
+    """Yield a new, empty folder into which the caller writes a data set. When the context ends without an error, the
     files in the new folder replace those of the data set in ``out_dir``."""
     new = out_dir / NEW_FOLDER
     shutil.rmtree(new, ignore_errors=True)  # of a writer that was killed
@@ -504,8 +504,8 @@ def on_channels(data: Dataset, like: FeatureSchema) -> Dataset:
     ``like`` lacks are left out.
 
     The data are returned unchanged if both have the same channels, or none in common. The data are also returned
-    unchanged if different hardware cannot explain the difference: ``like`` lacks a channel that the recorder does not
-    know, or a shared name has two meanings.
+    unchanged if ``like`` lacks one of their channels that the recorder does not know, or a shared name has two
+    meanings: different hardware cannot explain that.
     """
     own, known = set(data.channel_names), set(like.channel_names)
     same = [channel for channel in like.channels if channel in data.schema.channels]

@@ -37,8 +37,8 @@ class EpisodeError(DataError):
 
 
 class CodeVersion(msgspec.Struct, frozen=True, kw_only=True):
-    """The commit and branch of the git checkout from which the recorder ran; ``dirty`` is true if tracked files of the
-    recorder's package differed from the commit."""
+    """The commit and branch of the git checkout from which the recorder ran (``unknown`` without one); ``dirty`` is
+    true if tracked files of the recorder's package differed from the commit."""
 
     commit: str
     branch: str

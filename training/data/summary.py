@@ -33,10 +33,10 @@ class Understood(msgspec.Struct, frozen=True, kw_only=True):
 
     ``roles`` has the meaning of each column (or array) that is no channel. ``hosts`` and ``classes`` have the number of
     windows of each, also if 0; ``recordings_of`` has, after an ingest, the number of recordings of each host. ``gaps``
-    is the number of gaps inside recordings, and ``missing`` the number of values that the source lacks, also outside of
-    windows; both are 0 for builds and NumPy archives. ``recordings`` is the number of recordings that could give
-    windows; ``without_window`` has the number of those that gave none, by reason. ``left_out`` and ``notes`` are lines
-    of text. ``stand_ins`` has the arguments of --missing; unset if there are none.
+    is the number of gaps inside recordings, and ``missing`` is the number of values that the source lacks, also outside
+    of windows. For builds and NumPy archives, ``gaps`` and ``missing`` are 0. ``recordings`` is the number of
+    recordings that could give windows; ``without_window`` has the number of those that gave none, by reason.
+    ``left_out`` and ``notes`` are lines of text. ``stand_ins`` has the arguments of --missing; unset if there are none.
     """
 
     source: str

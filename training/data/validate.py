@@ -1,8 +1,8 @@
 """Judge episodes before they are used for training.
 
 Each check is a small function that takes an episode and yields reasons against its use, one sentence each. An episode
-with a reason is quarantined: it gives no windows, and every report has the number of such episodes. Checks that compare
-episodes are in `cross_episode_checks`.
+with a reason is quarantined: it gives no windows, and training reports have the number of quarantined episodes. Checks
+that compare episodes are in `cross_episode_checks`.
 """
 
 import hashlib

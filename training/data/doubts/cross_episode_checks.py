@@ -1,8 +1,8 @@
 """Compare episodes with each other: find copies, overlapping recordings, and names used with two meanings.
 
 Each check takes the findings on all episodes and returns them; an episode that contradicts the others gets one more
-reason against its use. Episodes that give a name another meaning than the commonest (or, of a channel, than the schema
-that was asked for) get a reason; in a tie, all get one.
+reason against its use. Episodes that give a name another meaning than the commonest get a reason; in a tie, all get
+one. For channels of a schema that was asked for, the schema's meaning counts instead.
 """
 
 from collections import Counter, defaultdict

@@ -1,10 +1,10 @@
 """Detect channels that alone separate the classes: a noisy or delayed copy of the label, or a strong measurement.
 
 Only the user knows whether such a channel is a copy or a measurement. A channel is noted if one threshold separates
-benign samples from the others on every host that has both. A channel of ingested windows is refused if it has one value
-for each class in nearly all samples, unless the user exempts it; in a build nothing is refused. Whole windows are
-examined, and their halves, because a late or early copy is wrong at the beginning or end of each period. A few windows
-of each host are enough.
+benign samples from the others on every host that has both. An ingest refuses a channel that has one value for each
+class in nearly all samples, unless the user exempts it; a build refuses nothing. Whole windows are examined, and their
+halves, because a late or early copy is wrong at the beginning or end of each period. A few windows of each host are
+enough.
 
 No threshold reveals a rolling mean of the label, or its value a minute ago. So the label is smoothed and moved in
 several ways, and each channel is correlated with each result, inside recordings. All functions are pure.

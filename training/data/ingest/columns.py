@@ -28,7 +28,7 @@ class Wanted(NamedTuple):
     """The user's flags about columns.
 
     ``oracle`` has the channels hidden from the realistic mode, and ``ignore`` the columns to leave out. ``counter`` has
-    the running totals, and ``level`` the channels to keep although they look like an id, a total or the label, or
+    the running totals. ``level`` has the channels to keep although they look like an id, a total or the label, or
     repeat a value like a missing one. ``missing`` has the numbers that mean a missing value.
     """
 
@@ -96,7 +96,7 @@ def check_rounding(columns: Iterable[tuple[str, AnyArray]], host: Names) -> None
 
 
 def check_rounding_of(name: str, column: AnyArray, of_host: Indices) -> None:
-    """Raise DataError if 32-bit numbers would lose the changes of this channel; ``column`` has a row of one or several
+    """Raise DataError if 32-bit numbers would lose the changes of this channel. ``column`` has a row of one or several
     values for each entry of ``of_host``, the number of the row's host."""
     values = np.asarray(column, float).reshape(of_host.size, -1)
     largest = max((float(np.abs(part[np.isfinite(part)]).max(initial=0.0)) for _, part in _some(values)), default=0.0)

@@ -80,8 +80,7 @@ def fold_doubles(t: Floats, recording: Rows, label: AnyArray, values: Floats, to
     """Merge rows with the same recording and time into the first of them, and change ``values`` (S, C) in place.
 
     Rows are sorted by both; ``totals`` (C) marks the running totals. Nothing is merged, and ``torn`` is set, if times
-    with several rows are many or follow each other, or rows of one time have different labels: then there are two
-    recordings, or times are rounded.
+    with several rows are many or follow each other, or rows of one time differ in label.
     """
     keep = np.ones(t.size, bool)
     rows = rows_of_doubles(t, recording)

@@ -140,8 +140,8 @@ def measured(seconds_or_hz: float) -> float:
 
 
 def rate_of_step(step_s: float) -> float:
-    """Return the sampling rate for a step, rounded by :func:`measured`; for a step over a second the step is rounded if
-    rounding the rate would change it (0.00333333 Hz is not 300 s)."""
+    """Return the sampling rate for a step, rounded by :func:`measured`. Of a step over a second, the step is rounded if
+    a rounded rate would change it (0.00333333 Hz is not 300 s)."""
     hz, step = measured(1 / step_s), measured(step_s)
     return hz if step <= 1 or abs(hz * step - 1) < EXACT else 1 / step
 

@@ -179,7 +179,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--drop-nan", action="store_true", help="leave out windows with any missing or infinite value")
     add("--allow-copies", action="store_true", help="keep recordings that share windows, and count them as one")
     add("--like", type=Path, metavar="FOLDER",
-        help="data set whose channels, window length and classes this one gets; needs no labels")  # fmt: skip
+        help="data set whose channels, window length and classes this one gets; labels may be missing")  # fmt: skip
     add("--dry-run", action="store_true", help="show what is understood, and write nothing")
     add("--json", action="store_true", help="print the summary as JSON")
     return parser

@@ -408,8 +408,8 @@ def check_interleaved(rows: SampleRows, group: Codes) -> None:
     """Raise DataError if a host's sorted rows seem to alternate between two recordings, and there is no column of
     episodes.
 
-    Alternation shows in alternating steps; or, in at least half of the channels that change, a value is much nearer to
-    the value two rows before than to the one just before.
+    Rows seem to alternate if long and short steps of time do, or if in at least half of the channels that change,
+    values two rows apart are much nearer than neighbouring ones.
     """
     if rows.t is None or rows.episode is not None:
         return
