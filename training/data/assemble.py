@@ -41,8 +41,8 @@ class ChosenChannels(NamedTuple):
     or the channels of a schema.
 
     ``views`` has, for each channel that means two things in two views, the view that defines its meaning here; in
-    recordings of the other view the channel is absent. Without ``like``, ``views`` is empty if all hosts have one view.
-    ``dropped`` names the recorded channels that a schema given as ``like`` lacks; without one, none.
+    recordings of the other view the channel is absent. Without ``like``, ``views`` is empty if all recordings are of
+    the same view. ``dropped`` names the recorded channels that a schema given as ``like`` lacks; without one, none.
     """
 
     channels: tuple[ChannelSpec, ...]
@@ -77,7 +77,7 @@ def choose_channels(good: Sequence[EpisodeFacts], like: FeatureSchema | None) ->
 
 def _views(good: Sequence[EpisodeFacts], names: Collection[str]) -> dict[str, str]:
     """Return, for each channel that two views define differently, the view of most hosts; an empty dictionary if all
-    hosts have one view."""
+    recordings are of the same view."""
     hosts = {(e.meta.view, e.meta.host) for e in good}
     counts = Counter(view for view, _ in hosts)
     if len(counts) < 2:

@@ -70,7 +70,7 @@ class FeatureSchema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     ``optional`` names the channels that some hosts of the data set lack; it does not change the meaning of numbers.
     ``views`` has, for channels that mean two things in two views, the view that defines the meaning here; it may be
-    empty if all recordings have one view.
+    empty if all recordings are of the same view.
 
     ``normaliser`` describes the rule by which values were normalised. The hosts' levels are not in the schema, but in a
     file beside the data: a new host can be scored under the same schema.

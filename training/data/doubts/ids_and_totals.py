@@ -22,14 +22,14 @@ BOTTOM, BOTTOM_LATER = (0.1, 0.5)  # of its height: where a total that was reset
 REFUSALS = {
     "labels": "The channel {first!r} has one value for each class: it is the label again; leave it out with --ignore "
     "{first}, or say that it is measured with --level {first}.",
-    "totals": "Never falling inside a recording: {}: a row number or a running total tells when, not what; make it a "
-    "rate with --counter NAME, leave it out with --ignore NAME, or keep it with --level NAME.",
+    "totals": "Never falling inside a recording: {}: a row number or a running total? Make it a rate with "
+    "--counter NAME, leave it out with --ignore NAME, or keep it with --level NAME.",
     "reset": "Rising, and rarely falling to its bottom: {}: a running total that was reset or ran over? Make it a rate "
     "with --counter NAME (a fall counts as no growth), leave it out with --ignore NAME, or keep it with --level NAME.",
-    "remainders": "Never rising inside a recording: {}: what only runs down tells when, not what; leave it out with "
-    "--ignore NAME, or keep it with --level NAME.",
-    "ids": "One value a recording, and another in the next of the same host: {}: an id? Leave it out with --ignore "
-    "NAME, or keep it with --level NAME.",
+    "remainders": "Never rising inside a recording: {}: a remainder? Leave it out with --ignore NAME, or keep it with "
+    "--level NAME.",
+    "ids": "One value in each recording, and no two equal: {}: an id? Leave it out with --ignore NAME, or keep it with "
+    "--level NAME.",
 }
 NOTES = {
     "constant": "Channels that never change: {}.",

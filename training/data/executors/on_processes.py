@@ -14,8 +14,8 @@ from training.data.executors.engine import Engine, TaskLost
 
 CHUNK = 4  # tasks on one way to a process
 LOST_OFTEN = (
-    "one of its processes was ended, perhaps as memory ran out: run it again with fewer --jobs, and it resumes where "
-    "it was."
+    "processes were ended one after the other with the same tasks, perhaps as memory ran out: run it again with fewer "
+    "--jobs, and it resumes where it was"
 )
 
 

@@ -269,8 +269,8 @@ def _with_benign(labels: Names, names: Sequence[str], said: SaidClasses) -> Labe
 
 
 def unite(host: Names, episode: Names) -> Names:
-    """Return a recording name for each window: its episode, or host and episode if several hosts use the same episode
-    id."""
+    """Return a recording name for each window: its episode; if two hosts share any episode id, ``host/episode`` for all
+    windows."""
     pairs, place = np.unique(np.stack([host, episode]), axis=1, return_inverse=True)
     if np.unique(pairs[1]).size == pairs.shape[1]:
         return episode

@@ -216,9 +216,9 @@ def _with_decimals(
     the user gave its decimal sign.
 
     In a table with decimal commas, ``1,234`` and ``1.234`` may be thousands or decimals. Raises DataError for a column
-    in which neither a cell nor the user decides between thousands and decimals. If columns are not separated by commas,
-    ``1,234`` is a decimal under three conditions: a column surely has decimal commas, no column surely has decimal
-    points, and its own column has no whole numbers.
+    in which neither a cell, nor --decimal, nor the other columns decide. Unless commas separate the columns, ``1,234``
+    is a decimal if some column surely has decimal commas, none surely has decimal points, and its own column has no
+    whole numbers.
     """
     commas = any(of.any("surely_commas") for of in columns.values())
     points = any(of.any("surely_points") for of in columns.values())
