@@ -45,8 +45,8 @@ class Security(StrEnum):
 
 @frozen
 class Secret:
-    """The place of a secret: a file with one line, or an environment variable of the receiver. Exactly one of the two
-    is set."""
+    """The place of a secret: a file with one line, or an environment variable of the receiver. Exactly one of ``file``
+    and ``env`` is set."""
 
     file: str | None = None
     env: str | None = None

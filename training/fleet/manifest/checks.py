@@ -1,4 +1,4 @@
-"""Checks that turn a TOML document into a plan, and report every problem with every key. Pure: no file, no process.
+"""Checks that turn a TOML document into a plan, and report mistakes key by key. Pure: no file, no process.
 
 The caller passes the known models and their hyperparameters as :class:`Trainers`.
 """
@@ -273,8 +273,8 @@ def check_jobs(root: TomlTable, defaults: Defaults, trainers: Trainers, dataset:
 
 
 def _jobs(tables: Sequence[TomlTable], defaults: Defaults, trainers: Trainers, dataset: Kind[str]) -> Iterator[JobSpec]:
-    """Check and yield the jobs of an entry. Of jobs that differ only in name, seed and hyperparameters, once one is
-    completely checked and correct, the others are checked only in these."""
+    """Check and yield the jobs of an entry. Once a job is completely checked and correct, jobs that differ from it only
+    in name, seed and hyperparameters are checked only in these three."""
     sound: dict[tuple[Any, ...], tuple[TomlTable, JobSpec]] = {}
     for table in tables:
         others = tuple(repr(table.values[key]) for key in table.varied if key not in _FREE)
@@ -357,7 +357,8 @@ def _rotated(entry: TomlTable, defaults: Defaults) -> Sequence[str]:
 
 def _split(table: TomlTable, keys: Json, defaults: Defaults) -> JsonObject:
     """Check the job's training and test hosts together and return them, sorted; ``{}`` if the recipe or one of the two
-    is wrong. Hosts that the job itself names are a mistake if its split recipe ignores them."""
+    is wrong. Hosts that the job itself names are a mistake if its split recipe ignores them and the job does not
+    rotate."""
     recipe, tested = keys["split_recipe"], keys["test_hosts"]
     if not recipe or table.is_wrong("split_recipe", "train_hosts", "test_hosts"):
         return {}  # reported, and nothing can be said of them together

@@ -222,7 +222,7 @@ def _table(plan: Manifest) -> str:
 
 def _is_known(job: JobSpec) -> bool:
     """Tell whether the job's id can be computed on this machine, because its data set is absent or given as an id. Only
-    the receiver can resolve a name."""
+    the receiver can resolve a data set's name."""
     return job.dataset is None or DATASET_ID.fullmatch(job.dataset) is not None
 
 

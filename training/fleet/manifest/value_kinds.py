@@ -115,7 +115,8 @@ def slots(value: Any) -> int | str:
 
 
 def variables(value: Any) -> dict[str, str]:
-    """Check environment variables for trainers and return them. Raises WrongValueError with every mistake."""
+    """Check environment variables for trainers and return them. Raises WrongValueError with each wrong variable, or for
+    more than :data:`VARIABLES_MAX` variables."""
     given = table(value)
     if len(given) > VARIABLES_MAX:
         raise WrongValueError(f"has more than {VARIABLES_MAX} variables", "leave some out")

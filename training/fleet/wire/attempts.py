@@ -38,7 +38,7 @@ ExitCode = Annotated[int, Meta(ge=-(2**31), le=2**32 - 1)]  # exit codes of Wind
 
 
 class SetAsideWork(Wire):
-    """A finished bundle that a host keeps because the receiver refused it permanently."""
+    """A finished bundle that a host keeps because the receiver refused it permanently, or its claim ended."""
 
     job_id: str
     name: str = ""

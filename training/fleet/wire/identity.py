@@ -1,4 +1,4 @@
-"""The caller's identity: the proof in a connection, and the host or operator that it identifies.
+"""The caller's identity: the proof in a connection, and the role and name that it proves.
 
 A certificate names its owner only by one URI: ``urn:cis490:host:NAME``, ``…:operator:NAME``, ``…:reader:NAME`` or
 ``…:watcher:NAME``. Common names and other alternative names are ignored, and a certificate with two URIs is invalid.

@@ -32,8 +32,8 @@ _Trainer = Annotated[JsonObject, _table("TrainerSpec")]
 
 
 class PlanRequest(Wire, forbid_unknown_fields=True):
-    """``POST /v1/manifest/plan``: a plan as tables with the manifest's keys; the receiver checks them like those of its
-    manifest.
+    """``POST /v1/manifest/plan``: a plan as tables with the manifest's keys; the receiver checks these tables like its
+    manifest's, but asks no custom trainer for its flags.
 
     Matrices are expanded, and jobs have no id, because the receiver computes it. ``jobs`` null: the file has no list of
     jobs. The receiver compares the commands in ``trainers`` with its plan's, and never runs them.

@@ -16,7 +16,7 @@ EPOCH_MAX = 2**53 - 1  # the largest whole number that every reader of JSON keep
 
 
 class Point(NamedTuple):
-    """An epoch as a trainer reported it. None: the trainer did not report this figure."""
+    """An epoch as a trainer reported it. A figure that the trainer did not report is None."""
 
     epoch: int
     loss: float | None = None

@@ -162,8 +162,8 @@ def _roc(raw: Raw | None) -> list[Line]:
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return at most ``POINTS_SHOWN`` of a line's points, evenly chosen, and the last; points outside of the unit
-    square are left out."""
+    """Return at most ``POINTS_SHOWN`` of a line's points, evenly chosen, the last one among them. Points outside of the
+    unit square are left out."""
     good = [point for point in points if all(_within(each, (0.0, 1.0)) for each in point)]
     if len(good) <= POINTS_SHOWN:
         return good

@@ -119,7 +119,8 @@ class NamedJob(Wire):
 
 
 class FoldedView(Wire):
-    """One figure averaged over a rotation's jobs; its members are null if no job has the figure."""
+    """One figure averaged over a rotation's jobs; ``mean``, both spreads and ``worst`` are null if no job has the
+    figure."""
 
     mean: float | None = None  # over hosts, of each host's mean over seeds
     spread: float | None = None  # standard deviation between the hosts' means; null of one host
@@ -306,7 +307,7 @@ class LogReply(Wire):
 
 
 class CurvePoint(Wire):
-    """An epoch as its trainer reported it; null: the trainer did not report this figure."""
+    """An epoch as its trainer reported it; a figure that the trainer did not report is null."""
 
     attempt: int
     epoch: int

@@ -39,7 +39,7 @@ class DashboardPage(NamedTuple):
     static site keeps. ``outlook``: the page shows the receiver's health and a forecast.
 
     The function ``page`` in a module of ``training/fleet/pages/`` renders the page of the operation ``NAME_page``. The
-    browser reloads the dashboard's main pages every few seconds.
+    browser asks every few seconds whether the shown page has changed.
     """
 
     menu: str = ""  # its title in the menu; empty: links lead to it
@@ -67,8 +67,8 @@ class Route(NamedTuple):
 
     @property
     def page(self) -> bool:
-        """Return True for an endpoint whose answer browsers show. Endpoints for which this is False are for programs,
-        and docs/openapi.json describes them."""
+        """Return True for an endpoint whose answer browsers show. Endpoints for which ``page`` is False are for
+        programs, and docs/openapi.json describes them."""
         return self.media == HTML or self.path.startswith("/static/")
 
 

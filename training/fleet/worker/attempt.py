@@ -82,7 +82,7 @@ class WorkerFolders(NamedTuple):
 
 def found(outbox: Outbox, assignment: t.Assignment, log: Path, end: Path, resume: Path) -> t.Remains:
     """Return what an earlier session's trainer left: how it ended, if that was recorded, its last lines, and the number
-    of all its lines. Also note its last epoch beside ``resume``, the folder of its saved state."""
+    of all its lines. Also note the trainer's last epoch beside ``resume``, the folder of the trainer's saved state."""
     note_end(resume, assignment, log)
     printed = outbox.adopt(assignment, log).total
     words = outbox.last(assignment.claim_id, LAST_WORDS)
@@ -103,8 +103,8 @@ class TrainerAttempt:
     """Runs the trainer of one assignment as the state machine orders.
 
     ``transfer`` uploads the trainer's saved state, the folder ``saved``, to the receiver, and fetches it from there.
-    ``fetch`` fetches a data set, ``doubt`` marks one to be checked again. ``measure_s`` is the time between two
-    measurements of CPU time.
+    ``fetch`` fetches a data set, ``doubt`` marks one to be checked again. ``measure_s`` is the number of seconds
+    between two measurements of the trainer's use of the host.
 
     ``variables`` returns the environment variables that limit the trainer to its booking, or raises NoRoomError;
     variables of the plan override them. ``scratch`` gives the trainer a folder for temporary files.
@@ -166,9 +166,9 @@ class TrainerAttempt:
         """Delete an ended attempt's bundle, and its output folder if ``delivered``; otherwise the output stays for
         inspection.
 
-        On a nearly full disk its output and reports are deleted in any case, because they would keep the host from
-        further work. With ``job_over``, the job's saved state is deleted, too. With ``tidy`` or on a nearly full disk,
-        attempts that are not among the newest are deleted, except those ``in_use``.
+        On a nearly full disk the attempt's output and reports are deleted in any case, because they would keep the host
+        from further work. With ``job_over``, the job's saved state is deleted, too. With ``tidy`` or on a nearly full
+        disk, old attempts' files and old saved states are deleted, too, except those ``in_use``.
         """
         crashpoint("worker.discard")
         tight = False

@@ -61,8 +61,8 @@ class CertificateKeeper:
         self._transport.close()
 
     def look(self) -> bool:
-        """Renew the certificate if due, and ask the receiver whether it is revoked; return False if so, else True.
-        Raises ClientError if the receiver gives no answer."""
+        """Renew the certificate if due, and ask the receiver whether the certificate is revoked. Return False if it is
+        revoked, else True. Raises ClientError if the receiver gives no answer."""
         try:
             self._renew()
             wanted_s = self._asked().health().get("look_again_s") or LOOK_AGAIN_S

@@ -188,8 +188,8 @@ class TrainerWorker:
         return self._exit.code
 
     def _hold_datasets(self) -> None:
-        """Lock the folder of data sets. Raises StateFolderError if another worker uses it, because every job with a
-        data set would fail."""
+        """Lock the folder of data sets. Raises StateFolderError if another worker uses this folder, because every job
+        with a data set would fail."""
         try:
             self._datasets.hold()
         except CacheInUse as error:
@@ -382,9 +382,9 @@ def doctor(options: Options) -> int:
 
 
 def deliver(options: Options, ref: str) -> int:
-    """Send the stored bundle that ``ref`` names to the receiver again. Return 0 if it is accepted, 1 if it is refused
-    or cannot be read. Return 2 unless ``ref`` names exactly one stored bundle, 75 if the receiver is not reached or
-    cannot take it now, as while an operator there must accept it first."""
+    """Send the stored bundle that ``ref`` names to the receiver again. Return 0 if the bundle is accepted, 1 if the
+    bundle is refused or cannot be read. Return 2 unless ``ref`` names exactly one stored bundle, 75 if the receiver is
+    not reached or cannot take it now, as while an operator there must accept it first."""
     aside = SetAside(options.aside)
     found = aside.named(ref)
     if len(found) != 1:

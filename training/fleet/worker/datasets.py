@@ -271,7 +271,7 @@ class DatasetCache:
 
     def _write(self, dataset_id: str, files: Sequence[File], folder: Path, place: Place, data: bytes) -> None:
         """Write a chunk to its place. If the disk is full, delete old data sets and try once more. Raises FetchError if
-        it is still full."""
+        the disk is still full."""
         try:
             _write_at(folder / place.path, place.offset, data)
         except OSError as error:

@@ -43,7 +43,7 @@ class Options:
 
     @property
     def aside(self) -> Path:
-        """Return the folder for finished work that the receiver refused permanently."""
+        """Return the folder for finished work that the receiver refused permanently, or whose claim ended."""
         return self.state_dir / "set-aside"
 
     def typed(self, *words: str) -> str:

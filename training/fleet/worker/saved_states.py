@@ -84,8 +84,8 @@ def prune(root: Path, now: float | None = None, *, in_use: Collection[Path] = ()
 
 @dataclass
 class Leftovers:
-    """Deletes saved states whose jobs have ended elsewhere. ``now`` returns epoch seconds; ``in_use`` returns the
-    folders of the current jobs' states."""
+    """Deletes saved states that this host need not keep. ``now`` returns epoch seconds; ``in_use`` returns the folders
+    of the current jobs' states."""
 
     root: Path
     now: Callable[[], float]

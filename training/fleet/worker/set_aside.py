@@ -1,4 +1,4 @@
-"""Finished work that the receiver refused permanently, stored on this machine with its date, up to a limit.
+"""Finished work that the receiver refused permanently, or whose claim ended, stored on this machine up to a limit.
 
 ::
 
@@ -30,7 +30,7 @@ KEPT_MAX = 50
 
 
 class FinishedTraining(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of ``work.json``: why the receiver refused the work, and its delivery with the present path of the
+    """The content of ``work.json``: why the work was not delivered, and its delivery with the present path of the
     bundle."""
 
     why: str

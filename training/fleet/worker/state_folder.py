@@ -157,8 +157,8 @@ class StateFolder:
         self._open.close()
 
     def _instance(self) -> str:
-        """Return the instance id, which is made once. A copied disk has the same id, by which the receiver detects the
-        copy."""
+        """Return the instance id, which is made if the folder has none. A copied disk has the same id, by which the
+        receiver detects the copy."""
         path = self.folder / "instance"
         with suppress(FileNotFoundError):
             if known := path.read_text().strip():

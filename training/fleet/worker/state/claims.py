@@ -26,8 +26,8 @@ HOPELESS = frozenset(
 
 
 def ask(transition: StateStep) -> None:
-    """Send a claim. Its request id is saved first. The id stays the same until the claim brings a job, or the receiver
-    refuses the id as superseded or cancelled."""
+    """Send a claim, after its request id is saved. The request id stays the same until the claim brings a job, or the
+    receiver refuses the id as superseded or cancelled."""
     if transition.state.request_id is None:
         number = transition.state.requests + 1
         request_id = f"{transition.state.session_id}-{number}"

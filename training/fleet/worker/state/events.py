@@ -414,7 +414,8 @@ class Discard(WorkerAction):
 
 
 class KeepAside(WorkerAction):
-    """Action: store finished work that was refused permanently, before the Discard that follows."""
+    """Action: store finished work that was refused permanently or whose claim ended, before the Discard that
+    follows."""
 
     delivery: Delivery
     why: str

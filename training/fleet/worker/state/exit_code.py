@@ -67,7 +67,7 @@ def judge(ended: Ended, lines: Sequence[str], complaint: str | None = None) -> F
 
 def crowded_out(failure: Failure) -> Failure:
     """Return the failure of a trainer that ran out of memory beside others: it counts against neither host nor job, and
-    says nothing about its needs."""
+    says nothing about the job's need of memory."""
     text = f"it ran out of memory beside other trainers of its host, where its job trains alone next: {failure.error}"
     return Failure(EndReason.INTERRUPTED, text[:ERROR_CHARS_MAX], failure.exit_code)
 

@@ -2,8 +2,8 @@
 answers.
 
 The worker repeats every unanswered request for as long as it runs, after random pauses below a limit that doubles up to
-``retry_max_s``. The trainer continues meanwhile; if the settings demand it, the trainer pauses shortly before the lease
-ends.
+``retry_max_s``, or for a heartbeat up to its interval. The trainer continues meanwhile; if the settings demand it, the
+trainer pauses shortly before the lease ends.
 """
 
 from training.fleet.worker.state import events as t

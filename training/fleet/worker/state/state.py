@@ -298,8 +298,8 @@ class StateStep:
             self.finish()
 
     def set_aside(self, why: str) -> None:
-        """Store a finished bundle on this host, because its permanent refusal may be an operator's mistake; do nothing
-        without a finished bundle."""
+        """Store a finished bundle on this host, because an operator may still want it; do nothing without a finished
+        bundle."""
         if self.work.delivery is not None and self.work.failure is None:
             self.do(t.KeepAside(delivery=self.work.delivery, why=why))
 
