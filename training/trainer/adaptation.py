@@ -59,7 +59,8 @@ def read_added(model: OpenedModel, place: Path) -> Added:
     """Read the reference windows at ``place``, on the channels of the model. Raises ``BadData`` if there are none, or
     if they do not fit the model.
 
-    From a processed data set, the references of hosts that the model was trained on are left out.
+    From a processed data set, the references of the training hosts named by the checkpoint's split are left out; only a
+    split by host names some.
     """
     schema = schema_of(model.checkpoint)
     if (place / TENSORS_FOLDER).is_dir():

@@ -7,10 +7,10 @@ distances comparable between views, each is converted to how rare it is among be
 (`Surprise`). Labelled windows of the training side choose which view, or which views together, make the score
 (`choose`).
 
-The class `Surprises` combines all this: ``fit(benign windows, calibration windows, references)``,
-``settled(references)``, then ``of(windows)`` gives their surprises (n, V), which another model may use as inputs. The
-module uses only NumPy and scikit-learn. Tables of distances are made block by block, so that the memory for them does
-not grow with the number of windows scored.
+The class `Surprises` combines centres, distances and surprise of all views: ``fit(benign windows, calibration windows,
+references)``, ``settled(references)``, then ``of(windows)`` gives their surprises (n, V), which another model may use
+as inputs. The module uses only NumPy and scikit-learn. Tables of distances are made block by block, so that the memory
+for them does not grow with the number of windows scored.
 """
 
 from __future__ import annotations
@@ -280,14 +280,14 @@ def shares_of(names: Sequence[str], lead: float = 0.0) -> dict[str, float]:
     """Return each view's share of the score, 1 in all: the first of ``names`` gets ``lead`` (0 to 1), and what is left
     is divided equally among all of them.
 
-    So with a lead of one half the first view, the channel means, counts for more than half.
+    With a ``lead`` of one half, the first view counts for more than half of the score.
     """
     return {name: (1 - lead) / len(names) + (lead if place == 0 else 0.0) for place, name in enumerate(names)}
 
 
 class ChosenViews(NamedTuple):
-    """The result of the choice: each view's share of the score, the candidates' AUROC on the training side, and the
-    reason."""
+    """The result of the choice: each view's share of the score, the AUROC of views and means on the training side, and
+    the reason."""
 
     shares: Mapping[str, float]
     auroc: Mapping[str, float]

@@ -55,7 +55,8 @@ def run_baselines(
     isolation_forest, mahalanobis, lof.
 
     ``windows`` are *all* windows of the mode, ``own`` the reference windows that set levels; ``test`` and ``cal`` are
-    the model's own `Scored` (rows as in the split). ``stride_s`` is the usual time from window to window.
+    the model's own `Scored` (rows as in the split). ``stride_s`` is the usual time in seconds from the start of a
+    window to that of the next.
 
     Return for each name {kind: supervised | anomaly, windows (judged), auroc, auprc, tpr, fpr, …: {value, ci95}}, or
     {kind, note} with a sentence if the method failed. ``rule`` is the rule for hosts' thresholds, null without

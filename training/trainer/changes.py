@@ -1,10 +1,10 @@
 """Report "this host has changed since 13:40": apply the rule of `training.trainer.shift_test` to a growing record.
 
-A host's windows come in one by one. About a minute of them makes a *stretch*, which keeps the means of their measures.
-The record of stretches is first tested after ``FIRST_LOOK`` of them, and again whenever one in ``PACE`` of those kept
-is new. The n-th test uses the error rate divided by n (n + 1). So over all tests at most about one unchanged host in a
-hundred is reported as changed. A reported change stays until a person confirms it or brings a new reference. A `Record`
-never affects a score, a threshold or an incident.
+A host's windows come in one by one. About a minute of windows makes a *stretch*, which keeps the means of the windows'
+measures. The record of stretches is first tested after ``FIRST_LOOK`` of them, and again whenever one in ``PACE`` of
+those kept is new. The n-th test uses the error rate divided by n (n + 1). So over all tests at most about one unchanged
+host in a hundred is reported as changed. A reported change stays, and no further test is made, until a person confirms
+it or brings a new reference. A `Record` never affects a score, a threshold or an incident.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 A classifier may miss behaviours that it was not shown; distances from a host's own ordinary work do not depend on what
 was shown. The parts' outputs, log odds and -log p among benign windows, are on one scale, and a logistic regression
-converts them to a probability. To choose its weights, copies of both parts are trained in folds of the training side.
-The copies score windows from which they did not learn: of behaviours that the supervised copy was shown, and of others
-that were left out of its training. ``new_share`` is the weight of the left-out behaviours among the malicious-like
-windows. The same windows choose the weight of the channel means within the anomaly part. The supervised part alone
-decides how the alarm's probability divides among the classes.
+converts them to a probability. To choose the weights of the regression, copies of both parts are trained in folds of
+the training side. The copies score windows from which they did not learn: of behaviours that the supervised copy was
+shown, and of others that were left out of its training. ``new_share`` is the weight of the left-out behaviours among
+the malicious-like windows. The windows scored in the folds also choose the weight of the channel means within the
+anomaly part. The supervised part alone decides how the alarm's probability divides among the classes.
 """
 
 from collections.abc import Callable, Mapping

@@ -40,13 +40,13 @@ def compare(
     *models: Judged, n_resamples: int = 1000, seed: int = 0, other_data: bool = False, paths: Sequence[Path] = ()
 ) -> JsonDict:
     """Compute AUROC and accuracy of each model, as {value, ci95}, and compare; JSON values. Raises ``BadData`` where
-    that has no meaning.
+    the models cannot be compared.
 
     For two models also their ``gap``, and ``gaps`` in caught windows (tpr) and false alarms (fpr) at their thresholds;
-    both members of ``gaps`` are null if one model has no threshold. For more models each one also has ``p`` (Holm),
-    ``tied`` with the first and ``wins``, and ``standings`` has the ``first`` and its ``optimism`` (see `Standings`).
-    All must have been trained on the data judged; ``other_data`` allows other data, and leaves out recordings that a
-    model has learnt from. ``paths`` of the checkpoints distinguish models of equal names.
+    both members of ``gaps`` are null if one model has no threshold. For more than two models each one also has ``p``
+    (Holm), ``tied`` with the first and ``wins``, and ``standings`` has the ``first`` and its ``optimism`` (see
+    `Standings`). All models must have been trained on the data judged; ``other_data`` allows other data, and leaves out
+    recordings that a model has learnt from. ``paths`` of the checkpoints distinguish models of equal names.
     """
     (rows, left_out, unknown), classes = _unseen_rows(models, other_data=other_data), models[0].classes
     if any(one.document["label_map"] != models[0].document["label_map"] or one.classes != classes for one in models):
@@ -167,7 +167,8 @@ def _shared_test(models: Sequence[Judged]) -> Ints:
 def _unseen_by_content(models: Sequence[Judged]) -> JudgedOn:
     """Return the windows of recordings that no model used for training, stopping or calibration, on any data.
 
-    Return also how many windows were left out, and the names of models of which that is unknown. Raises ``BadData``.
+    Return also how many windows were left out, and the names of models of which it is unknown which windows they used.
+    Raises ``BadData``.
     """
     recording = models[0].inputs.rows.recording
     used, unknown = np.zeros(recording.size, bool), []
@@ -260,8 +261,8 @@ def paired_rates(scored: Scored, a: Bools | None, b: Bools | None, *, classes: C
     """Compute the alarm rates of ``a`` minus those of ``b`` on the same windows: ``tpr`` and ``fpr``, each {value,
     ci95}.
 
-    Both are None if ``a`` or ``b`` is None. Each resample draws the same episodes for both, as in `paired_gap`. If all
-    resamples give the same difference and it is not 0, see `percentile_interval` for the interval.
+    Both rates are None if ``a`` or ``b`` is None. Each resample draws the same episodes for both, as in `paired_gap`.
+    If all resamples give the same difference and it is not 0, see `percentile_interval` for the interval.
     """
     if a is None or b is None:
         return {"tpr": None, "fpr": None}
@@ -291,7 +292,7 @@ class Standings(NamedTuple):
     first itself. ``wins`` (M,) are the shares of resamples in which each has the highest value. ``optimism`` is the
     average amount by which the highest value of a resample exceeds the same model's value on the whole test. The first
     model's value is about ``optimism`` too high, because this test chose the model. ``wins`` and ``optimism`` are None
-    without resamples, or with fewer than two episodes; then all models are tied.
+    without resamples, or with fewer than two episodes that carry the value; then all models are tied.
     """
 
     first: int

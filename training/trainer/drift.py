@@ -1,10 +1,10 @@
 """``python -m training.trainer.drift CKPT DATA``: report which hosts have changed, and whether alarms can be believed
 there.
 
-``DATA`` is a processed data set. The windows of each host in it, in time order, are compared with the host's reference
-recordings by the rule of `training.trainer.shift_test`: each channel's level and its spread. A lasting change is
-reported with its channels and its beginning. A lasting attack looks the same as new work, so a change never suppresses
-an alarm.
+``DATA`` is a processed data set. The windows of each host in ``DATA``, in time order, are compared with the host's
+reference recordings by the rule of `training.trainer.shift_test`: each channel's level and its spread. A lasting change
+is reported with its channels and its beginning. A lasting attack looks the same as new work, so a change never
+suppresses an alarm.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """``gbt``: gradient-boosted trees on window features (XGBoost, histogram method).
 
 The prediction is the weighted mean of two boosters: one starts from nothing, one from a linear model. Trees were better
-if levels shift between hosts, the linear model if there are few windows. Validation windows hardly show which one suits
-a new host, and the mean was better than either; a booster that is clearly worse on the validation windows gets less
-weight. To find its number of rounds, each booster is boosted until the loss on the validation windows has not fallen
-for ``patience`` rounds. A new booster is then made from training and validation windows together, with proportionally
-more rounds.
+if levels shift between hosts, the linear model if there are few windows. Validation windows hardly show which booster
+suits a new host, and the mean was better than either. A booster that is clearly worse on the validation windows gets
+less weight. To find its number of rounds, each booster is boosted until the loss on the validation windows has not
+fallen for ``patience`` rounds. A new booster is then made from training and validation windows together, with
+proportionally more rounds.
 
 From windows that lack a feature, trees learn which branch to take without it. A feature that no training window lacked
 is replaced by its median where it is absent.
@@ -205,8 +205,8 @@ def weight_of(found: Search) -> float:
 
 
 def load(_model: str, facts: Json, sidecar: bytes, classes: int, hyper: HyperValues) -> Gbt:
-    """Load the boosters from a verified sidecar, after a check of their trees. Raises ValueError or KeyError for other
-    bytes."""
+    """Load the boosters from a verified sidecar, after a check of their trees. Raises ValueError or LookupError for
+    other bytes."""
     first = learner_of(sidecar)
     line, second = Linear.from_json(first["attributes"]["line"]), learner_of(first["attributes"]["over_the_line"])
     sizes = {"features": line.center.size, "classes": classes, "depth": int(hyper["max_depth"])}

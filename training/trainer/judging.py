@@ -195,7 +195,7 @@ def _references(
 ) -> tuple[ReferenceScores, HostLevels | None]:
     """Score the reference windows that the model has not trained on; return the scores, and the hosts' levels.
 
-    Anomaly scores are relative to these levels; for probabilities the levels are None.
+    Anomaly scores are relative to their hosts' levels; for probabilities the levels are None.
     """
     raw, recorded = references_of(fitted, inputs, fresh_references(document, inputs)), document["levels"]
     levels = None

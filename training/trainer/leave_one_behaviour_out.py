@@ -37,7 +37,8 @@ class LeaveOutPlan:
 
 
 def plan(inputs: Inputs, split: Split, *, recipe: Recipe, quick: bool, supervised: bool) -> LeaveOutPlan:
-    """Decide which behaviours are left out. Raises ``BadData`` if the recipe is ``behaviour`` and there are too few."""
+    """Decide which behaviours are left out. Raises ``BadData`` if the recipe is ``behaviour`` and too few behaviours
+    can be left out."""
     behaviour = inputs.behaviour
     learnt, tested = (_names(behaviour[rows]) for rows in (split.learnt, split.test))
     calibrated = _names(behaviour[split.cal])

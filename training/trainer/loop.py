@@ -75,11 +75,11 @@ def train(
 ) -> list[dict[str, float | int | None]]:
     """Train ``net`` in place, set it to the weights of its best epoch, and return the history.
 
-    ``loss_of(rows)`` returns the mean loss of the training ``windows`` at ``rows`` (B,), which are on the windows'
-    ``place``. ``validate()`` returns the validation loss, which decides when to stop, and a metric for people. Without
-    ``validate`` the last epoch is the best. Raises ``BadArguments`` if a training loss is not finite (on a GPU only
-    after the epoch), before that loss changes a weight. Raises ``BadArguments`` also for a validation loss that is not
-    finite, and ``Interrupted`` between steps.
+    ``loss_of(rows)`` returns the mean loss of the training ``windows`` at ``rows`` (B,); ``rows`` is on the device
+    ``windows.place``. ``validate()`` returns the validation loss, which decides when to stop, and a metric for people.
+    Without ``validate`` the last epoch is the best. Raises ``BadArguments`` if a training loss is not finite (on a GPU
+    only after the epoch), before that loss changes a weight. Raises ``BadArguments`` also for a validation loss that is
+    not finite, and ``Interrupted`` between steps.
     """
     optimizer, learnt = _optimizer(net, spec), list(net.parameters())
     memory, best = LoopState(), _copy(net)

@@ -35,8 +35,8 @@ class Mlp(nn.Module):
     """Features (B, F) → logits of the members (M, B, K).
 
     An absent feature counts as its median in training. ``spare`` has, for each channel that only some training windows
-    have, the numbers of its features. In training each such channel is hidden in about half of the windows, drawn at
-    random.
+    have, the numbers of its features. In training each channel of ``spare`` is hidden in about half of the windows,
+    drawn at random.
     """
 
     def __init__(self, features: int, classes: int, hyper: HyperValues, spare: Sequence[Sequence[int]] = ()) -> None:

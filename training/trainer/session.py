@@ -78,7 +78,7 @@ def train(
     """Train what ``args`` ask for, and write checkpoint and report; ``ignore_state`` begins without the saved state.
 
     Raises ``TrainerError``, ``BadData``, or ``Interrupted``, before which the state is saved if the training has begun.
-    With ``added``, the references in it are part of the data, so the model learns from these hosts as well.
+    The references ``added`` join those of the data set: they train the model or set levels (see `references.part`).
     """
     clock = clock or SystemClock()
     began = clock.now()
@@ -145,7 +145,8 @@ def train(
 
 @dataclass(frozen=True)
 class RunSetup:
-    """The values that all trainings of one run share; references of the hosts ``also`` are used for training too."""
+    """The values that all trainings of one run share; references of the hosts ``also`` may train, like those of
+    training hosts (see `references.part`)."""
 
     args: TrainerArgs
     inputs: Inputs
@@ -245,7 +246,8 @@ class TrainedModel(NamedTuple):
         return replace(point, hosts=replace(point.hosts, kept=self.kept))
 
     def of_unshown(self, name: str) -> Unshown:
-        """Score a behaviour that this model was not trained on. Raises LeakError if the model was."""
+        """Score a behaviour that this model was not trained on. Raises LeakError if the behaviour trained, stopped or
+        calibrated the model."""
         refuse_shown(self.split, self.inputs.behaviour, name)
         places = places_of(name, self.inputs.behaviour[self.split.test])
         test = self.scored(self.split.test[places])

@@ -212,8 +212,8 @@ def _tail(n: int, m: int, most: int) -> float:
 def _orders(n: int, m: int) -> Floats:
     """Return how many orders of n and m values have at most 0, 1, … half of the n x m pairs one way.
 
-    These are sums of a Gaussian binomial's terms: the product of (1 - q^(m + k)) / (1 - q^k) over k from 1 to n. Up to
-    the middle the terms only grow, so that nothing cancels.
+    The counts are sums of a Gaussian binomial's terms: the product of (1 - q^(m + k)) / (1 - q^k) over k from 1 to n.
+    Up to the middle the terms only grow, so that nothing cancels.
     """
     length = n * m // 2 + 1
     terms = np.zeros(length)

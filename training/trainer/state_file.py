@@ -60,7 +60,8 @@ class StateFile:
 
     @property
     def mixed(self) -> list[JsonDict]:
-        """The processors on which this run was trained, in order and each once; empty if there was only one."""
+        """The processors on which this run was trained, each once and the present one last; empty if there was only
+        one."""
         return [*self._processors, self._processor(self._facts)] if self._processors else []
 
     def load(self) -> bytes | None:

@@ -100,9 +100,9 @@ class Streams:
     def load(self, path: Path) -> str | None:
         """Resume from the file if it exists and belongs to this checkpoint and rule.
 
-        If it belongs to others, take only its undelivered calls, and return a sentence that says so; otherwise return
-        None. Raises StreamsError for a file that cannot be read or is no state file of this version. The file is not
-        changed.
+        If the file belongs to another checkpoint or rule, take only its undelivered calls, and return a sentence that
+        says so; otherwise return None. Raises StreamsError for a file that cannot be read or is no state file of this
+        version. Loading never changes the file.
         """
         try:
             if path.stat().st_size > LARGEST:
@@ -170,9 +170,10 @@ def note_of(state: Path) -> Path:
 
 
 def leave_note(state: Path, streams: Streams, host: str) -> ToldChange:
-    """Write a note beside the file ``state``: it confirms the change of ``host`` reported there.
+    """Write a note beside the file ``state`` by which `take_note` will confirm the change of ``host`` that the file
+    reports.
 
-    ``streams`` must be new and of the same model. Return the change. Raises ``BadArguments`` if the file has no
+    ``streams`` must be new and of the same model. Return the named change. Raises ``BadArguments`` if the file has no
     reported change of the host, or is another model's.
     """
     other = streams.load(state)
@@ -187,8 +188,8 @@ def take_note(state: Path, streams: Streams, host: str, *, keep: Callable[[ToldC
     """Confirm the host's reported change if a note beside ``state`` names it, and call ``keep`` with the change to save
     it.
 
-    The note is removed in any case. Return the confirmed change; None if there is no note, or its change is not the
-    reported one.
+    The note is removed, whether it names the reported change or not. Return the confirmed change; None if there is no
+    note, or its change is not the reported one.
     """
     note = note_of(state)
     try:

@@ -207,7 +207,7 @@ def smoothed(logits: Tensor, truth: Tensor, weight: Tensor, smoothing: float) ->
     """Compute the weighted cross-entropy of ``logits`` (B, K) with label ``smoothing``, bit for bit equal to torch's.
 
     With weights and smoothing ``functional.cross_entropy`` selects the labels that are not to be ignored, and must wait
-    for a GPU to count them. Here no label is ignored.
+    for a GPU to count them. This function ignores no label, and so need not wait.
     """
     said = functional.log_softmax(logits, dim=1)
     missed = functional.nll_loss(said, truth, weight=weight)

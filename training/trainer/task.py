@@ -167,7 +167,7 @@ class Fitted(Protocol):
 
 @runtime_checkable
 class Settling(Protocol):
-    """A trained model that measures each host from the host's own reference."""
+    """A trained model that measures hosts from their own references, where they have some."""
 
     def settled(self, ordinary: GivenWindows) -> Fitted:
         """Return a copy that measures the hosts of these reference windows from them, and other hosts as before."""

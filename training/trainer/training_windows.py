@@ -119,9 +119,11 @@ def _short(digests: Digests) -> Digests:
 
 
 def sides_by_content(document: Json, inputs: Inputs) -> Names | None:
-    """Return (N,) the side that each window, or part of it, was on in training, or ``new``; None if unknown.
+    """Return (N,) the side that each window, or part of it, was on in training, or ``new``; None if the checkpoint
+    stores no digests.
 
-    A window that was on two sides counts for the first: a window that trained a model cannot test it.
+    A window that was on two sides counts for the first of train, val, cal and test: a window that trained a model
+    cannot test it.
     """
     seen = msgspec.convert(document["seen"], SeenWindows)
     if seen.sides is None:

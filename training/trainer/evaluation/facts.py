@@ -1,6 +1,6 @@
 """A report's figures as the verdict's rules use them: named values, and phrases for the sentences.
 
-Pure, from the report's JSON values; the rules themselves are in `verdict`.
+The facts are computed from the report's JSON values alone; the rules themselves are in `verdict`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -156,8 +156,8 @@ def _add_hosts(facts: Facts, per_host: Json) -> None:
 
 
 def _lonely(per_host: Json) -> str:
-    """Name the hosts that recorded a single class or kind, and which; a class that all hosts recorded alone is left
-    out."""
+    """Return words that name the hosts that recorded a single class or kind, and which; a class that all hosts recorded
+    alone is left out. Empty if no host is named."""
     alone: dict[str, list[str]] = {}
     for name, found in sorted(per_host.items()):
         kind = found["one_class"]

@@ -3,13 +3,13 @@
 A host's *level* is a quantile of the scores of its reference. The reference was recorded while the host did its
 ordinary work; its windows that set the level train, calibrate and test nothing. *Anomaly scores* are measured from the
 level, because some hosts always look stranger than others. On the recorded sample, each host unseen in turn, a promise
-of 5 % false alarms became 30 % (13 to 70 %) with scores as they are. With scores measured from the level, false alarms
-were 5 % (1 to 10 %).
+of 5 % false alarms became 30 % (13 to 70 %) with scores as they are. With scores measured from the level, the same
+promise became 5 % (1 to 10 %).
 
-*Thresholds* depend on the level as well, those of probabilities included. The *margin* is how far benign windows of the
-calibration hosts reach above their hosts' levels. On a host with a reference, alarms start at level plus margin. If the
-threshold that the reference alone would set for the promised rate is lower, the start is moved towards it, the further
-the more windows the reference has. Three rules use that start:
+*Thresholds* depend on the level as well, those of probabilities included. The *margin* is the distance above their
+hosts' levels that only the promised share of the calibration hosts' benign windows exceeds. On a host with a reference,
+alarms start at level plus margin. If the threshold that the reference alone would set for the promised rate is lower,
+the start is moved towards it, the further the more windows the reference has. Three rules use that start:
 
     calibrated    not at all: the threshold is the calibrated one, whatever the reference
     only_up       the higher of the start and the calibrated threshold
@@ -44,7 +44,7 @@ from training.trainer.evaluation.scored import Classes, Scored
 def conformal(values: Floats, target: float) -> float | None:
     """Return the ceil((n + 1)(1 - target))-th smallest of n values; None if that number exceeds n.
 
-    On average at most a share ``target`` of further values of the same kind exceeds it.
+    On average at most a share ``target`` of further values of the same kind exceeds the returned value.
     """
     allowed = allowed_alarms(values.size, target)
     return None if allowed < 1 else float(np.partition(values, values.size - allowed)[values.size - allowed])
@@ -69,7 +69,7 @@ def needed(target: float) -> int:
 def realised_spread(n: int, target: float) -> tuple[float, float]:
     """Return the 95 % interval of the alarm rate that a conformal threshold on n exchangeable scores really has.
 
-    That rate is distributed as Beta((n + 1) target, (n + 1)(1 - target)).
+    The real alarm rate is distributed as Beta((n + 1) target, (n + 1)(1 - target)).
     """
     tails = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
     low, high = stats.beta.ppf(tails, (n + 1) * target, (n + 1) * (1 - target))
@@ -208,7 +208,7 @@ class ReferenceScores:
 def doubt_on(host: str, alarming: float | None, windows: int) -> str | None:
     """Return a sentence if at least half of a host's reference exceeds the calibrated threshold; otherwise None.
 
-    Such a reference may show an attack. None also for fewer than ``FEWEST`` windows.
+    A reference with so many alarms may show an attack. Return None also for fewer than ``FEWEST`` windows.
     """
     if windows < FEWEST or alarming is None or alarming < SUSPECT:
         return None
@@ -353,7 +353,7 @@ def host_thresholds(
 ) -> HostThresholds | None:
     """Choose rule and margin on calibration windows alone; None if no host has ``FEWEST`` reference windows.
 
-    If no margin can be learnt from the calibration hosts, it is 0 and the rule ``ONLY_UP``.
+    If no margin can be learnt from the calibration hosts, the margin is 0 and the rule is ``ONLY_UP``.
     """
     scale, quantiles = Scale(odds=cal.proba is not None), Quantiles.promising(target)
     levels = references.levels(scale, quantiles)
@@ -381,9 +381,9 @@ def choose(found: Sequence[LeftOut], target: float) -> tuple[LevelUse, str]:
     host counts the same.
 
     ``FOLLOWS`` never catches less than ``ONLY_UP``. ``FOLLOWS`` is chosen if its false alarms are at most ``KEPT``
-    times the promise, or exceed those of ``ONLY_UP`` by at most ``MAY_COST`` times the promise. Otherwise, and without
-    any host left out, the rule is ``ONLY_UP``. ``CALIBRATED`` is never chosen here: that the calibrated threshold holds
-    on the calibration hosts says little about another host.
+    times the promise, or exceed those of ``ONLY_UP`` by at most ``MAY_COST`` times the promise. If ``FOLLOWS`` has more
+    false alarms than that, or if no host could be left out, the rule is ``ONLY_UP``. ``CALIBRATED`` is never chosen
+    here: that the calibrated threshold holds on the calibration hosts says little about another host.
     """
     if not found:
         return LevelUse.ONLY_UP, "one host that calibrated has a reference, and cannot be left out"
@@ -403,7 +403,7 @@ def choose(found: Sequence[LeftOut], target: float) -> tuple[LevelUse, str]:
 def _margin(cal: Scored, hosts: HostThresholds, target: float, classes: Classes) -> float | None:
     """Return the distance above their hosts' levels that only a share ``target`` of benign calibration windows exceeds.
 
-    None if too few of these windows are of hosts with a level.
+    Return None if too few benign calibration windows are of hosts with a level.
     """
     known = classes.is_benign(cal.y) & np.isin(cal.rows.host, list(hosts.levels))
     usual = np.array([hosts.levels[name].usual for name in cal.rows.host[known].tolist()], float)

@@ -75,7 +75,8 @@ def runs_of(rows: Rows, stride_s: float) -> Runs:
 
 
 def stride_of(rows: Rows, *, nominal_s: float) -> float:
-    """Return the median time between neighbouring windows of a recording; ``nominal_s`` if times are unknown."""
+    """Return the median time between neighbouring windows of a recording; ``nominal_s`` if a start is unknown, or if no
+    recording has two windows."""
     if not np.isfinite(rows.t_start).all():
         return nominal_s
     runs = runs_of(rows, nominal_s)

@@ -35,8 +35,8 @@ class Estimate(NamedTuple):
 def clusters(episode: Names) -> tuple[Ints, int]:
     """Return the number (N,) of each window's cluster, and the number of clusters.
 
-    A cluster is an episode. Beyond `MAX_CLUSTERS` several episodes share one at random, which does not change the
-    expected variance (random groups).
+    A cluster is one episode. If there are more than ``MAX_CLUSTERS`` episodes, each cluster has several, at random,
+    which does not change the expected variance (random groups).
     """
     ids, index = np.unique(episode, return_inverse=True)
     if ids.size <= MAX_CLUSTERS:
@@ -92,7 +92,8 @@ class RankMeasure:
         self._auprc = auprc
 
     def __call__(self, weights: Weights) -> dict[str, Floats]:
-        """Return AUROC and AUPRC (R,) for each row of weights (R, E); NaN for a row that drew a single class."""
+        """Return AUROC and AUPRC (R,) for each row of weights (R, E); NaN for a row that drew a single class. AUPRC is
+        left out if the object was made without ``auprc``."""
         up = np.take(weights, self._up_episode, axis=1)
         down = _cumulated(np.take(weights, self._down_episode, axis=1))
         n_up, n_down = up.sum(axis=1, dtype=float), down[:, -1].astype(float)

@@ -58,10 +58,10 @@ def evaluate(
     Metrics: accuracy (of the likeliest class), accuracy_at_threshold, balanced_accuracy, macro_f1, auroc, auprc,
     prevalence, ece, brier, tpr, fpr, alerts_per_host_day, tpr_at_1_percent_fpr, tpr_at_0.1_percent_fpr. If a model with
     probabilities has more than two classes, or no benign one, auroc and auprc are the mean of each class against the
-    rest. If then the test holds classes that were ``never_trained``, auroc_trained and balanced_accuracy_trained are
-    the means without these. A metric that cannot be computed is null with a reason. If the interval of auroc or
-    auroc_trained includes 0.5 or is missing, the metric's member ``chance`` is the result of the exact test (see
-    `chance`), null if it cannot be made. Raises ValueError without windows.
+    rest. If classes are ranked so, and the test holds some that were ``never_trained``, auroc_trained and
+    balanced_accuracy_trained are the means without these. A metric that cannot be computed is null with a reason. If
+    the interval of auroc or auroc_trained includes 0.5 or is missing, the metric's member ``chance`` is the result of
+    the exact test (see `chance`), null if it cannot be made. Raises ValueError without windows.
     """
     if test.y.size == 0:
         raise ValueError("there are no test windows to judge")
@@ -297,8 +297,9 @@ def by_class(scored: Scored, classes: Classes) -> bool:
 def rankings(scored: Scored, classes: Classes, among: Collection[int] | None = None) -> list[tuple[Floats, int]]:
     """Return the scores whose AUROC is computed, each with the class that it should rank highest.
 
-    That is the alarm score alone, or if classes are ranked (see `by_class`) the probability of each class present,
-    limited to ``among`` if given. An anomaly score without benign classes gives an empty list.
+    If classes are ranked (see `by_class`), each score is the probability of a class present, limited to ``among`` if
+    given. Otherwise the only score is the alarm score, with class 1. An anomaly score without benign classes gives an
+    empty list.
     """
     if not by_class(scored, classes):
         return [(scored.score, 1)] if classes.benign else []

@@ -91,8 +91,8 @@ class CatchMeasure:
     """Computes, for each of ``rates``, the share of malicious-like windows caught if that share of the benign windows
     may raise an alarm.
 
-    The share is read off the ROC curve of the windows drawn: a malicious-like window is caught if at most that share of
-    the benign ones scores at least as high. NaN for a row that drew a single class.
+    A malicious-like window counts as caught at a rate if at most that share of the benign windows drawn scores at least
+    as high. NaN for a row that drew a single class.
     """
 
     def __init__(self, score: Floats, malicious: Bools, episode: Ints, rates: Mapping[str, float]) -> None:
@@ -143,8 +143,8 @@ class ProbabilityMeasure:
     def perfect(self) -> float:
         """Return the calibration error that a model with correct probabilities would have here by chance.
 
-        The error by chance is larger if the windows of an episode are alike. Their correlation is estimated from the
-        model's own errors, after removing a trend over its confidence.
+        The error by chance is larger if the windows of an episode are alike. The correlation of an episode's windows is
+        estimated from the model's own errors, after removing a trend over its confidence.
         """
         deviation = np.sqrt(np.maximum(self._confidence * (1 - self._confidence), LEAST_VARIANCE))
         line = np.stack((np.ones_like(self._confidence), self._confidence), axis=1)

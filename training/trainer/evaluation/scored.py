@@ -65,8 +65,9 @@ class Classes:
     def said(self, proba: Floats, alarm: Bools | None) -> Ints:
         """Return (N,) the predicted class from probabilities (N, K).
 
-        That is the likeliest malicious-like class if the window alarms, else the likeliest benign one. Without a
-        threshold (``alarm`` is None), or if no class or every class is benign, it is the likeliest of all.
+        The predicted class is the likeliest malicious-like class if the window alarms, else the likeliest benign one.
+        Without a threshold (``alarm`` is None), or if no class or every class is benign, the likeliest of all classes
+        is predicted.
         """
         is_benign = self.is_benign(np.arange(len(self)))
         if alarm is None or is_benign.all() or not is_benign.any():
@@ -76,7 +77,7 @@ class Classes:
     def alarm_score(self, proba: Floats) -> Floats:
         """Return (N,) 1 - P(benign) from probabilities (N, K).
 
-        If no class is benign it is 1 - P(class 0), which no figure uses for ranking.
+        If no class is benign the score is 1 - P(class 0), which no figure uses for ranking.
         """
         benign = self.benign or self.names[:1]
         # Summing the others instead of 1 - P keeps the digits of probabilities close to zero.
@@ -140,7 +141,8 @@ class Scored:
         classes: Classes | None = None,
     ) -> Scored:
         """Build from plain arrays; without ``score`` it is 1 - P(benign), computed from ``proba`` (N, K) and
-        ``classes``. Raises ValueError if these are missing then, or for values that `Scored` refuses."""
+        ``classes``. Raises ValueError if ``score`` is missing and so is ``proba`` or ``classes``, and for values that
+        `Scored` refuses."""
         probabilities = None if proba is None else np.asarray(proba, float)
         if score is None:
             if probabilities is None or classes is None:
@@ -179,8 +181,8 @@ def pace(scored: Scored) -> Pace | None:
     """Compute the hosts' mean pace: the time that each one's windows cover, summed over hosts, divided by the number of
     windows; None if times are unknown.
 
-    The end of a window only matters if nothing else shows the time to the next one. Recordings of a single window are
-    joined by host. Overlapping recordings on one clock count as simultaneous, and all their windows count.
+    The length of a window only matters on a host none of whose recordings has two windows. Recordings of a single
+    window are joined by host. Overlapping recordings on one clock count as simultaneous, and all their windows count.
     """
     known = np.isfinite(scored.rows.t_start)
     if not known.any():

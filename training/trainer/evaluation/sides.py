@@ -94,7 +94,8 @@ def place_notes(rows: Rows, classes: Classes) -> list[str]:
     """Return a sentence if a window's position in its recording separates benign windows from others; else an empty
     list.
 
-    A detector may then have learnt the drift of a channel, and no figure of the report would show it.
+    If position separates the windows, a detector may have learnt the drift of a channel, and no figure of the report
+    would show it.
     """
     is_benign = classes.is_benign(rows.label)
     _, of, counts = np.unique(rows.recording, return_inverse=True, return_counts=True)

@@ -26,7 +26,7 @@ from training.trainer.evaluation.scored import NAMELESS, Classes, Scored
 class ChosenOnTestError(LeakError):
     """A threshold, or the rule for hosts, was chosen on test recordings, or a host's level set by test windows.
 
-    Test figures would then mean nothing.
+    Test figures by such a threshold would mean nothing.
     """
 
 
@@ -123,9 +123,10 @@ def operating_point(
 ) -> OperatingPoint:
     """Choose the threshold on benign calibration windows so that about a fraction ``target_fpr`` (0 to 0.5) exceeds it.
 
-    Split-conformal: of n benign scores the ceil((n + 1)(1 - target))-th smallest. If that number exceeds n, there is no
-    threshold. Windows of one episode repeat each other, so the rate really obtained varies like a Beta distribution of
-    the number of *episodes*. Hosts with ``references`` have thresholds of their own (see `host_thresholds`).
+    Split-conformal: of n benign scores the ceil((n + 1)(1 - target))-th smallest. If n is too small for that (see
+    `needed`), the point has no threshold. Windows of one episode repeat each other, so the rate really obtained varies
+    like a Beta distribution of the number of *episodes*. Hosts with ``references`` may have thresholds of their own
+    (see `host_thresholds`).
     """
     if not 0 < target_fpr < 0.5:
         raise ValueError(f"target_fpr must lie between 0 and 0.5, not {target_fpr}")
@@ -162,10 +163,11 @@ def operating_point(
 def by_host(test: Scored, point: OperatingPoint | None, references: ReferenceScores, classes: Classes) -> JsonDict:
     """Compute the rates of each test host at its own threshold, and at the calibrated one.
 
-    JSON values: ``rule`` and ``why`` (null without references), ``all`` and ``hosts`` by name. Each has ``fpr``,
-    ``tpr``, ``calibrated_fpr`` and ``calibrated_tpr`` (null without such windows). A host also has its ``threshold``,
-    the ``calibrated`` one, the number of ``windows`` of its reference, and ``alarming``: the share of these above the
-    calibrated threshold. Without a threshold, ``all`` and ``hosts`` are empty, and ``rule`` and ``why`` are null.
+    JSON values: ``rule`` and ``why`` (null without references), ``all`` and ``hosts`` by name. ``all`` and each host
+    have ``fpr``, ``tpr``, ``calibrated_fpr`` and ``calibrated_tpr`` (null without such windows). A host also has its
+    ``threshold``, the ``calibrated`` one, the number of ``windows`` of its reference, and ``alarming``: the share of
+    these above the calibrated threshold. Without a threshold, ``all`` and ``hosts`` are empty, and ``rule`` and ``why``
+    are null.
     """
     alarm = None if point is None else point.alarms(test)
     if point is None or alarm is None or point.threshold is None:
