@@ -174,8 +174,8 @@ class SqliteDatabase:
         )
 
     def _check_place(self) -> None:
-        """Raise DatabaseLost if another program removed or replaced the database file or its log, damaged the file, or
-        wrote another database into it.
+        """Raise DatabaseLost if another program removed or replaced the database file or its log, damaged the database
+        file, or wrote another database into that file.
 
         Without this check, SQLite would continue to write into a file that no later start opens. The log must not be
         left beside a file to which it does not belong, because the next start would write it into that file.

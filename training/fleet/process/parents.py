@@ -242,8 +242,8 @@ class WarmParents:
         log.warning(sentence, why)
 
     def _environment(self, env: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-        """Return a parent's variables: its trainers' without those that are read after the fork, and with one thread
-        for each numerical library."""
+        """Return a parent's variables: those of its trainers, without those that are read after the fork, and with one
+        thread for each numerical library."""
         kept = {name: value for name, value in env.items() if name not in READ_LATE}
         kept.pop(self.state_variable, None)
         kept |= dict.fromkeys(THREAD_VARIABLES, "1")

@@ -50,7 +50,7 @@ def used_by(pid: int, group: Path | None = None) -> Used:
 
 
 def tree_of(pid: int | None = None) -> list[Any]:
-    """Return a process, by default this one, and its descendants; an empty list when it has ended."""
+    """Return a process, by default this one, and its descendants; an empty list when the process has ended."""
     import psutil
 
     with contextlib.suppress(psutil.Error):

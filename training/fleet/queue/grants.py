@@ -16,8 +16,8 @@ from training.frozen import frozen
 
 @frozen
 class Claimant:
-    """The facts about the worker that claims, besides its host's name. Without a session id, its grants are not related
-    to each other."""
+    """The facts about the worker that claims, besides its host's name. Without a session id, the worker's grants are
+    not related to each other."""
 
     instance_id: str | None = None
     session_id: str | None = None

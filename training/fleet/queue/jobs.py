@@ -73,8 +73,8 @@ class JobQueue(QueueState):
         self.db.close()
 
     def sync_from_manifest(self, jobs: Iterable[Json]) -> dict[str, int]:
-        """Make the queue contain these job dicts, whatever the status of their jobs. Repeating it changes nothing.
-        Known jobs keep their status, except that a job which was cancelled as removed becomes pending again.
+        """Make the queue contain these job dicts, whatever the status of their jobs. Repeating the call changes
+        nothing. Known jobs keep their status, except that a job which was cancelled as removed becomes pending again.
 
         Return the numbers of jobs that were ``inserted``, ``updated`` (anything but the identity changed),
         ``unchanged`` and ``removed`` (no longer named; they stay until cancelled). Also return how many of all these

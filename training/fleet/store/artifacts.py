@@ -81,7 +81,7 @@ class Artifact:
 
     def index_row(self, job_id: str, attempt: int, stored_at: float, gone: tuple[float, str] | None = None) -> IndexRow:
         """Return the index line for the attempt that delivered the artifact first. The argument ``gone`` is the time
-        and the reason of the bundle's deletion; None if it is there."""
+        and the reason of the bundle's deletion, or None if the bundle is there."""
         row = IndexRow(**asdict(self), job_id=job_id, attempt=attempt, stored_at=stored_at, path=self.path)
         return row if gone is None else msgspec.structs.replace(row, removed_at=gone[0], removed_why=gone[1])
 
@@ -118,7 +118,8 @@ class ArtifactStore:
     # -- its database -------------------------------------------------------------------------------------------
 
     def marked(self) -> str | None:
-        """Return the id of the database to which the store belongs; None if it belongs to none. Raises BadMark."""
+        """Return the id of the database to which the store belongs; None if the store has no mark. Raises BadMark, and
+        StoreUnavailable if the mark cannot be read."""
         return read_mark(self._fs, self.root)
 
     def mark(self, database_id: str) -> None:
