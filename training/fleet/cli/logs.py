@@ -1,4 +1,5 @@
-"""``cis490-jobs logs``: print a trainer's whole output, and with --follow new lines as they come, each line once."""
+"""``cis490-jobs logs``: print all stored output of a trainer, and with --follow new lines as they come, each line
+once."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

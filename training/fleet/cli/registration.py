@@ -1,4 +1,4 @@
-"""Register commands of ``cis490-jobs`` with the options that every command has."""
+"""Register commands of ``cis490-jobs`` with the options that they share."""
 
 import functools
 from collections.abc import Callable

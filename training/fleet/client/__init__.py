@@ -1,4 +1,4 @@
-"""The client: typed calls to the receiver, using only the standard library."""
+"""The client: typed calls to the receiver, over the standard library's HTTP."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Typed calls to the receiver, over the standard library only, with one retry table.
+"""Typed calls to the receiver, over the standard library's HTTP, with one retry table.
 
 In the simple form the client remembers what is needed: ``claim`` keeps the claim's id, heartbeats number themselves,
 and an upload asks the receiver from which byte to resume::

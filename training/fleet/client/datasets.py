@@ -75,25 +75,26 @@ class ChunkCalls:
 
 
 class DatasetCalls(ChunkCalls):
-    """The calls about data sets; each reply is a dict (``announce``: of a ``DatasetDraftReply``)."""
+    """The calls about data sets; ``announce`` returns a ``DatasetDraftReply`` as a dict."""
 
     def __init__(self, caller: Caller) -> None:
         super().__init__(caller, lambda dataset_id: address("dataset", dataset_id))
 
     def datasets(self) -> JsonObject:
-        """List the data sets (``DatasetsReply``)."""
+        """List the data sets; return the ``DatasetsReply`` as a dict."""
         return self._call("datasets")
 
     def publish(self, dataset_id: str, name: str | None, hosts: Sequence[str] = ()) -> JsonObject:
-        """Publish a data set (``DatasetPublishReply``). ``hosts``: the hosts that the data set was recorded on."""
+        """Publish a data set; return the ``DatasetPublishReply`` as a dict. ``hosts``: the hosts that the data set was
+        recorded on."""
         return self._call("publish_dataset", dataset_id, name=name, hosts=list(hosts))
 
     def remove(self, dataset_id: str) -> JsonObject:
-        """Remove a data set (``DatasetRemoveReply``)."""
+        """Remove a data set; return the ``DatasetRemoveReply`` as a dict."""
         return self._call("remove_dataset", dataset_id)
 
     def unname(self, dataset_id: str, name: str) -> JsonObject:
-        """Remove one of a data set's names; return its ``DatasetView``."""
+        """Remove one of a data set's names; return its ``DatasetView`` as a dict."""
         return self._call("unname_dataset", dataset_id, name=name)
 
     def _call(self, name: str, /, *parts: str, **given: Any) -> JsonObject:
