@@ -54,7 +54,8 @@ def confirm(names: argparse.Namespace) -> str:
     """Leave a note that makes the watch with the same state file confirm the host's change; return the sentence that
     reports this.
 
-    Raises ``TrainerError`` if no change was reported, or the checkpoint or the state file cannot be used.
+    Raises ``BadData`` for a checkpoint that cannot be used, and ``TrainerError`` if no change was reported or the state
+    file cannot be used.
     """
 
     document = read(names.checkpoint).document

@@ -196,7 +196,7 @@ def _own_folder(stack: ExitStack) -> Path:
 
 def _code(process: LocalProcess, spec: CommandSpec, name: str, stopped: threading.Event) -> int:
     """Wait for the program's end; return its exit code, or minus the signal's number. Raises DescribeError if the
-    program prints too much, runs too long, or is stopped through ``stopped``."""
+    program prints too much, runs too long, is lost, or is stopped through ``stopped``."""
     for _ in range(int(DESCRIBE_TIMEOUT_S / LOOK_S) + 1):
         ended = process.wait(LOOK_S)
         for file, where in ((spec.output, ""), (spec.errors, " on standard error")):

@@ -58,8 +58,8 @@ def push_dataset(
 
 
 def moved_lines(view: Json, name: str) -> list[str]:
-    """Return the lines that say how many jobs change because ``name`` now means another data set than before; empty if
-    none does."""
+    """Return the lines that say which data set ``name`` meant before, and how many jobs change now; empty if there is
+    neither."""
     anew, waiting = view["jobs_anew"], view["jobs_waiting"]
     was, lines = "another one", []
     if view["was"]:

@@ -75,7 +75,7 @@ def fetch_model(
     force: bool = False,
 ) -> tuple[str, list[Unpacked]]:
     """Fetch the model of the job ``detail`` into ``folder``; return its artifact id and its files, all verified. Raises
-    BundleRefused.
+    BundleRefused, ClientError or OSError.
 
     ``attempt``: fetch the model of that attempt. Another model in the folder is replaced only with ``force``.
     """

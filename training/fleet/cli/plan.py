@@ -202,7 +202,7 @@ def _place(answer: Json, file: Path) -> Path:
 
 def _put(file: Path, seen: str | None, target: Path, answer: Json) -> Path:
     """Write FILE durably as the receiver's manifest, and keep the earlier manifest beside it; return the kept file's
-    path. Raises CannotError if either file has changed since the plan was shown."""
+    path. Raises CannotError if either file has changed since the plan was shown, or cannot be read or written."""
     kept = target.with_name(target.name + BEFORE)
     try:
         content, before, mode = file.read_bytes(), target.read_bytes(), target.stat().st_mode & 0o777

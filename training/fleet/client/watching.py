@@ -60,7 +60,7 @@ def request_of(document: Json) -> JsonObject:
 
 def credentials_of(url: str, host: str, folder: Path) -> Credentials | None:
     """Return the credentials of ``host``, a watched or a training host; None for a plain http address of this machine.
-    Raises CredentialsError."""
+    Raises CredentialsError, and ValueError if ``url`` is no receiver's address."""
     if not Address.of(url).secure:
         if not Address.of(url).private:
             raise CredentialsError(f"{url} is neither https nor this machine: use the receiver's https address")

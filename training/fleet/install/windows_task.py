@@ -44,7 +44,8 @@ class LineLog(io.TextIOBase):
 
 
 def worker_arguments(settings: dict[str, Any]) -> list[str]:
-    """Return the worker's command-line arguments. Raises KeyError or TypeError when settings are missing."""
+    """Return the worker's command-line arguments. Raises KeyError, TypeError or ValueError when settings are missing or
+    malformed."""
     base = Path(settings["base"])
     return [
         *("--receiver-url", settings["receiver_url"], "--host-id", settings["host_id"]),

@@ -1,7 +1,8 @@
 """The registry of behaviours (workloads that the recorder runs), and the scratch files on which behaviours work.
 
-Each behaviour is a generator that does one short step between two yields. ``workloads.run`` sleeps between the steps,
-so that the same behaviour can run fast or slowed. Importing a behaviour's module registers it in ``BEHAVIOURS``.
+Each behaviour is a generator that does one short step between two yields. ``workloads.run`` sleeps between the steps of
+a paced behaviour, so that the same behaviour can run fast or slowed. Importing a behaviour's module registers it in
+``BEHAVIOURS``.
 """
 
 import os

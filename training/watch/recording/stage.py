@@ -43,7 +43,7 @@ class Stage:
 
     def open(self) -> None:
         """Start the servers that behaviours contact, outside the container, as they represent other machines. Raises
-        RecordError if they cannot be started."""
+        RecordError if the servers cannot be started."""
         self.far_end = subprocess.Popen(
             [sys.executable, "-m", "training.watch.recording.loopback"],
             stdin=subprocess.PIPE,
