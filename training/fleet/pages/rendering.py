@@ -36,7 +36,8 @@ class Frame(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Return the address of the menu entry to which the page belongs; empty for a page without an address."""
+        """Return the first segment of the page's address, which is the address of its menu entry if it has one; empty
+        for a page without an address."""
         return "/" + self.address.partition("?")[0].split("/")[1] if self.address else ""
 
 

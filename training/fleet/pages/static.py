@@ -1,6 +1,6 @@
-"""The files that pages load: style, scripts, icon. The receiver serves each from this package, under an address that
-has its digest. Third-party files are included unchanged, with their licences; ``tools/supply_chain.py`` has the SHA-256
-of each."""
+"""The files that pages load: style, scripts, icon. The receiver serves each file from this package, under an address
+that has the first digits of the file's digest. Third-party files are included unchanged, with their licences;
+``tools/supply_chain.py`` has the SHA-256 of each."""
 
 import gzip
 import hashlib
@@ -19,7 +19,8 @@ _DIGITS = 12
 
 
 class StaticFile(NamedTuple):
-    """One file as it is served. Its digest is part of its address, so a browser may cache it without limit."""
+    """One file as it is served. The first digits of a file's digest are part of its address, so a browser may cache the
+    file without limit."""
 
     media: str
     digest: str

@@ -24,7 +24,7 @@ _READY_SPREAD_MOST = 1.0
 @frozen
 class WaitingKind:
     """A kind of pending jobs for the forecast: the jobs' ids in the order in which they are granted, and the
-    predictions for each host."""
+    predictions for each host that they fit."""
 
     kind: JobKind
     jobs: tuple[str, ...]

@@ -485,7 +485,7 @@ class Job:
 
     @property
     def held(self) -> bool:
-        """Return True if the job is held: until it is unheld, no host is granted it. A running attempt continues."""
+        """Return True if the job is held: until it is unheld, no host is granted it, but a live attempt continues."""
         return self.held_at is not None
 
     @property

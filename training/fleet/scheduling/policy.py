@@ -89,7 +89,7 @@ def fits_alone(needs: Needs, host: Host) -> str | None:
 
 def lacks_data(needs: Needs, here: Collection[str] | None) -> str | None:
     """Return the obstacle if the receiver does not have the job's data set; else None. ``here`` is None if the data
-    sets are not known."""
+    sets are not known; then the result is None."""
     if not needs.dataset or here is None or needs.dataset in here:
         return None
     return f"its data set {needs.dataset[:12]} is not here: push it"
@@ -283,10 +283,10 @@ def settle(
     generation.
 
     The trainer's faults and the infrastructure's faults have separate limits; a planned hand-back counts against
-    neither, and keeps the job's place in the queue. A job whose host was lost keeps its place only if the attempt saved
-    its state. What one host alone said or used up ends no job while ``others``, called with that host, returns True:
-    then another host must try the job first. ``hopeless`` is the sentence of a job that ran out of memory where no host
-    has more (:mod:`training.fleet.scheduling.quarantine`).
+    neither, and keeps the job's place in the queue. A job whose host was lost keeps its place if the attempt saved its
+    state. What one host alone said or used up ends no job while ``others``, called with that host, returns True: then
+    another host must try the job first. ``hopeless`` is the sentence of a job that ran out of memory where no host has
+    more (:mod:`training.fleet.scheduling.quarantine`).
     """
     after = _tried_again(job, ended, now, policy)
     failures, losses = after.trainer_failures, after.host_losses

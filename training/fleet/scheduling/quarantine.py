@@ -171,9 +171,9 @@ def suspect_job(
     """Return why a job with these attempts (of one generation) is suspected to crash hosts and must fail; None if it is
     not.
 
-    A host counts only if its attempt was lost within ``policy.suspect_s`` of the grant and is not pardoned. In
-    addition, its worker must have reported a crash later, or the host must have been silent ever since, for more than
-    ``policy.gone_s``. A shorter silence proves nothing: the host may sleep, or its network may be down. If
+    A host counts only if its attempt was lost within ``policy.suspect_s`` of the grant and is not pardoned. For a host
+    to count, its worker must also have reported a crash later, or the host must have been silent ever since, for more
+    than ``policy.gone_s``. A shorter silence proves nothing: the host may sleep, or its network may be down. If
     ``had_company`` returns True, the host trained other jobs too; then only a reported crash counts.
     """
     hosts: list[str] = []

@@ -36,8 +36,8 @@ class Claims(Calls):
         self._sessions = sessions
 
     def claim(self, request: ClaimRequest) -> ClaimReply:
-        """Grant the best job for this host; if this request was answered before, repeat the answer; if there is no job,
-        return the reason."""
+        """Grant the best job for this host; if this request was granted a job before, repeat that grant; if there is no
+        job, return the reason."""
         check_claim(request)
         return self._asked(request, anew=True)
 

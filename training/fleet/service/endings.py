@@ -55,7 +55,7 @@ def completed(job: Job, artifact_id: str, attempt: int) -> CompleteReply:
 
 
 class Endings(Calls):
-    """The calls that complete and fail attempts."""
+    """The calls that complete and fail attempts, and that store their output."""
 
     def output(self, job_id: str, request: OutputRequest) -> OutputReply:
         """Store lines of an attempt's output, even after the attempt's end. Storing output does not renew the attempt's
@@ -216,8 +216,8 @@ class Uploads(Calls):
         return attempt is not None and (attempt.live or rules.may_adopt(self._fleet.job(attempt.job_id), attempt))
 
     def upload_done(self, permission: UploadPermission, artifact_id: str, size: int) -> DeliveryNews | None:
-        """Record that an attempt delivered a bundle, which is durable in the store, and return whether that is news;
-        raise Refusal if the claim is no longer valid.
+        """Record that an attempt, or unconfirmed work, delivered a bundle, which is durable in the store, and return
+        whether that is news; raise Refusal if the claim is no longer valid.
 
         Return None if retention has deleted an equal bundle meanwhile, so that the client must send it again.
         """

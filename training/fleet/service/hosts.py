@@ -104,7 +104,7 @@ _UNSEEN = {**AT_BEST, "cuda_available": True, "cuda_devices": [_LARGEST_GPU]}
 
 class HostRegistry:
     """The hosts that the receiver remembers, under the plan. The :class:`Host` that scheduling uses is cached for each
-    host until the host or the plan changes."""
+    host until the host, the plan or the receiver's data sets change."""
 
     def __init__(self, known: list[KnownHost], plan: Plan) -> None:
         self.known = {each.name: each for each in known}

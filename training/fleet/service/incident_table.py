@@ -2,9 +2,9 @@
 people judge them.
 
 An incident is identified by its host, its kind and the id that the host gave it, so a report may be repeated or late. A
-late report neither reopens an incident nor removes anything from its record. A change stays open until a person
-confirms it on its host, the host gets a new reference, or its watch reports another change. An operator may also close
-a change here, because a watch that lost its state cannot confirm it.
+late report does not reopen an incident, and lowers none of its figures. A change stays open until a person confirms it
+on its host, the host gets a new reference, or its watch reports another change. An operator may also close a change
+here, because a watch that lost its state cannot confirm it.
 """
 
 from dataclasses import dataclass

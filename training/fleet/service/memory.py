@@ -21,8 +21,8 @@ def proposed_gib(asked_gib: float, held_gib: float) -> float | None:
 
 
 def advise(specs: Iterable[Mapping[str, Any]], learned: Learned) -> list[MemoryAdvice]:
-    """Return advice for the jobs that ask for too little or far too much memory, grouped by kind and amount, the
-    largest group first."""
+    """Return advice for the jobs that ask for too little or far too much memory, grouped by kind and amount: at most
+    ``ADVICE_MAX`` groups, the largest first."""
     kinds = learned.kinds()
     models = {of_kind.spec.get("model") for of_kind in kinds.values()}
     named: dict[Any, str] = {}  # of jobs alike, their kind
