@@ -316,7 +316,7 @@ class Cutting(NamedTuple):
     def _in_place(self, plan: CutPlan) -> Path:
         """Move the file of finished windows into the new data set's folder; return its new path.
 
-        The windows were cut in a folder whose name no other build uses. So a worker that still runs after its build has
+        The windows were cut in a folder whose name no other build uses. A worker that still runs after its build has
         ended finds no file to overwrite.
         """
         target = self.new / TENSORS_FOLDER / plan.tensors.name

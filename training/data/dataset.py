@@ -102,9 +102,9 @@ class ManyWindows(NamedTuple):
 class Sampling(NamedTuple):
     """The channels of windows, their sampling rate, and their length and step in seconds.
 
-    ``time`` says which of these times are really in seconds. ``normaliser`` describes in JSON how the numbers were
-    normalised; by default not at all. ``optional`` and ``views`` are those of :class:`FeatureSchema`; ``optional`` None
-    means the channels that at least one host of these windows lacks.
+    ``time`` says which times of the data set are really in seconds. ``normaliser`` describes in JSON how the numbers
+    were normalised; by default not at all. ``optional`` and ``views`` are those of :class:`FeatureSchema`; ``optional``
+    None means the channels that at least one host of these windows lacks.
     """
 
     channels: Sequence[ChannelSpec]
@@ -504,7 +504,7 @@ def on_channels(data: Dataset, like: FeatureSchema) -> Dataset:
     ``like`` lacks are left out.
 
     The data are returned unchanged if both have the same channels, or none in common. The data are also returned
-    unchanged if ``like`` lacks one of their channels that the recorder does not know, or a shared name has two
+    unchanged if ``like`` lacks one of the data's channels that the recorder does not know, or a shared name has two
     meanings: different hardware cannot explain that.
     """
     own, known = set(data.channel_names), set(like.channel_names)

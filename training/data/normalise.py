@@ -1,8 +1,8 @@
 """Make hosts comparable: compress the values, and subtract each host's own resting level.
 
-A window's levels reveal its host far better than they reveal the behaviour in it. So each channel is first compressed:
-far above the channel's scale, every doubling counts about the same. Then the host's "resting level" is subtracted: the
-0.1 quantile of the channel in the host's reference. A reference is recordings made beforehand, while the host did its
+A window's levels reveal its host far better than they reveal the behaviour in it. Each channel is first compressed: far
+above the channel's scale, every doubling counts about the same. Then the host's "resting level" is subtracted: the 0.1
+quantile of the channel in the host's reference. A reference is recordings made beforehand, while the host did its
 ordinary work, chosen without regard to labels. For a host without a reference, the median of the hosts' resting levels
 is subtracted, and the build's summary names that host. Files and schemas call a reference ``baseline``.
 
@@ -77,7 +77,7 @@ class NormalReferences(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def spec_of(name: str, unit: str, kind: str, modes: Iterable[str]) -> ChannelSpec:
-    """Return the schema's entry for a recorded channel; of a counter that for its rate per second."""
+    """Return the schema's entry for a recorded channel; for a counter, the entry describes its rate per second."""
     unit = f"{unit}/s" if kind == Measure.COUNTER else unit
     wanted, scale = tuple(sorted(modes)), scale_of(unit)
     return ChannelSpec(name=name, unit=unit, kind=str(kind), modes=wanted, transform="symlog", scale=scale)

@@ -1,7 +1,7 @@
 """Write a Parquet file one row group at a time.
 
-Polars' streaming writer keeps several groups in memory at once. Until the file ends, it also keeps about 4 KiB for each
-column of each group: 250 MiB for 64 groups of a thousand columns. So this module lets Polars write each group as a
+Polars' streaming writer keeps several groups in memory at once. Until the file ends, Polars also keeps about 4 KiB for
+each column of each group: 250 MiB for 64 groups of a thousand columns. So this module lets Polars write each group as a
 separate file in memory, copies the pages, and writes one footer for all groups in Thrift's compact protocol
 (https://parquet.apache.org/docs/file-format/metadata/, https://github.com/apache/thrift, doc/specs). Only the footer
 contains file positions: equal pages have equal bytes wherever they are, so that the store recognises equal chunks. The

@@ -2,8 +2,7 @@
 sides.
 
 A whole recording is the unit of a split, and this module calls it an episode. Overlapping windows of one recording are
-near-copies of each other. So a split that shares a recording between two sides would measure memory instead of
-detection.
+near-copies of each other. A split that shares a recording between two sides would measure memory instead of detection.
 """
 
 import hashlib
@@ -298,9 +297,9 @@ def stratify(has_class: Bools, host: Names, shares: tuple[float, ...], rng: np.r
     the classes of each episode.
 
     Episodes are ordered by their rarest class, then host, then at random; each goes to the part that is furthest below
-    its share. In this order, every class and host is divided in about the same shares as the whole. Afterwards the part
-    with the largest share gets every class. A smaller part that lacks a class gets an episode of this class from the
-    largest part, if the largest keeps all its classes.
+    its share. The order divides every class and host in about the same shares as the whole. Afterwards the part with
+    the largest share gets every class. A smaller part that lacks a class gets an episode of this class from the largest
+    part, if the largest keeps all its classes.
     """
     rarest = np.where(has_class, has_class.sum(axis=0).astype(float), np.inf).argmin(axis=1)
     _, of_host = np.unique(host, return_inverse=True)

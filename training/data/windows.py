@@ -111,8 +111,8 @@ def class_spans(label_t: Sequence[float], classes: Sequence[str | None], end_s: 
 def placed_rows(grid: Grid, spans: Sequence[ClassSpan], window: int, stride: int) -> tuple[Ints, Ints]:
     """Return the first grid row of each window, and the number of the span in which the window lies.
 
-    Windows have ``window`` rows and begin every ``stride`` rows. Windows with a hole are left out. So are windows that
-    are not inside one span of a known class, with a tolerance of half a row.
+    Windows have ``window`` rows and begin every ``stride`` rows. Windows with a hole are left out. Windows that are not
+    inside one span of a known class, with a tolerance of half a row, are left out.
     """
     step = 1.0 / grid.sample_hz
     slack = step / 2  # labels and grid run on the same clock, but not on the same ticks

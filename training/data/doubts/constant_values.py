@@ -1,7 +1,7 @@
 """Detect values that repeat where measured ones change: numbers for missing values, padding, data filled forward.
 
-Each of these can have natural causes as well, so it is noted and nothing is refused. A few windows of each class or
-recording are examined. All functions are pure.
+Repeated values can have natural causes as well, so they are noted, and nothing is refused. A few windows of each class
+or recording are examined. All functions are pure.
 """
 
 from collections.abc import Iterator, Sequence

@@ -52,8 +52,8 @@ def judge_together(verdicts: Sequence[EpisodeFindings], like: FeatureSchema | No
 
 
 def _without_copies(verdicts: Sequence[EpisodeFindings]) -> list[EpisodeFindings]:
-    """Return the findings, with a reason added to those of copies. A copy shares at least half of its samples with an
-    earlier episode, or some with an earlier one of another host, as estimated from sketches."""
+    """Return the findings, with a reason added to the findings on each copy. A copy shares at least half of its samples
+    with an earlier episode, or some with an earlier one of another host, as estimated from sketches."""
     known: dict[int, EpisodeFindings] = {}
     by_content: dict[str, EpisodeFindings] = {}
     again = _in_several([_sketch(verdict) for verdict in verdicts if verdict.ok])

@@ -1,12 +1,12 @@
 """Detect channels that alone separate the classes: a noisy or delayed copy of the label, or a strong measurement.
 
-Only the user knows whether such a channel is a copy or a measurement. A channel is noted if one threshold separates
-benign samples from the others on every host that has both. An ingest refuses a channel that has one value for each
-class in nearly all samples, unless the user exempts it; a build refuses nothing. Whole windows are examined, and their
-halves, because a late or early copy is wrong at the beginning or end of each period. A few windows of each host are
-enough.
+Only the user knows whether a channel that separates the classes is a copy or a measurement. A channel is noted if one
+threshold separates benign samples from the others on every host that has both. An ingest refuses a channel that has one
+value for each class in nearly all samples, unless the user exempts it; a build refuses nothing. Whole windows are
+examined, and their halves, because a late or early copy is wrong at the beginning or end of each period. A few windows
+of each host are enough.
 
-No threshold reveals a rolling mean of the label, or its value a minute ago. So the label is smoothed and moved in
+No threshold reveals a rolling mean of the label, or its value a minute ago. The label is also smoothed and moved in
 several ways, and each channel is correlated with each result, inside recordings. All functions are pure.
 """
 

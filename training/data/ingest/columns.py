@@ -1,8 +1,8 @@
 """Decide which columns of a table are channels, and refuse channels that a model should not get.
 
-A model that gets a row number or an id as a channel seems perfect but learns nothing useful. So columns with names of
-row numbers or ids are refused, and so are channels whose changes 32-bit numbers would lose. Each refusal names a
-remedy. All functions are pure.
+A model that gets a row number or an id as a channel seems perfect but learns nothing useful. Columns with names of row
+numbers or ids are refused, and so are channels whose changes 32-bit numbers would lose. Each refusal names a remedy.
+All functions are pure.
 """
 
 import re

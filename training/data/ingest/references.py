@@ -29,8 +29,8 @@ def marks_refused(what: str, way_out: str) -> Callable[[str], str]:
 
 
 def booleans(values: AnyArray, refusal: Callable[[str], str]) -> Bools:
-    """Return the values as booleans: numbers 1 and 0, or these and true and false as text. Raises DataError with the
-    sentence of ``refusal`` for other values."""
+    """Return the values as booleans: numbers 1 and 0, or texts 1, 0, true and false in any case. Raises DataError with
+    the sentence of ``refusal`` for other values."""
     if values.dtype.kind in "fiub" and np.isin(values, (0, 1)).all():
         return values.astype(bool)
     words = [word.strip().casefold() for word in values.astype(str).tolist()]
@@ -43,8 +43,8 @@ def booleans(values: AnyArray, refusal: Callable[[str], str]) -> Bools:
 def marked(label: Codes, names: tuple[str, ...], benign: Collection[str], mark: Bools) -> tuple[Codes, tuple[str, ...]]:
     """Return the class numbers and names with one more class, ``MARK``, for the rows or windows of references.
 
-    ``mark`` is a mask of those rows or windows; if it marks none, numbers and names stay as they are. Raises DataError
-    if all are marked, or one whose class is not benign.
+    ``mark`` is the mask of the rows or windows of references; if it marks none, numbers and names stay as they are.
+    Raises DataError if all are marked, or one whose class is not benign.
     """
     if MARK in names:
         raise DataError(f"A class is called {MARK}, which means something else here: rename it.")

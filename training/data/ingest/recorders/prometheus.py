@@ -2,7 +2,7 @@
 
 This module requests the node exporter's metrics (the "preset") sample by sample. The growth per second of each counter
 is computed here, so that each series shows a host's restart. A server repeats the last sample for up to five minutes if
-no new one came. So a step in which no value changed is left out. The user's own queries to a server become additional
+no new one came. A step in which no value changed is left out. The user's own queries to a server become additional
 channels.
 """
 
@@ -343,8 +343,8 @@ def _own(name: str, series: Iterable[PromSeries]) -> dict[str, _Values]:
 
 
 def _when_fresh(values: _Values, beside: Mapping[str, _Values]) -> _Values:
-    """Return a query's values at the times of the preset's samples, because elsewhere the server repeats itself; all of
-    them without a preset."""
+    """Return a query's values at the times of the preset's samples, because at other times the server repeats a sample;
+    all its values if the instance has no preset."""
     at = next(iter(beside.values()))[0] if beside else values[0]
     keep = np.isin(values[0], at)
     return values[0][keep], values[1][keep]
