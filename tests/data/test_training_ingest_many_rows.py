@@ -81,5 +81,6 @@ def test_an_index_is_made_alike_in_any_parts(tmp_path, monkeypatch):
     whole = pl.read_parquet(tmp_path / "a.parquet")
     assert whole["window_id"].to_list() == [f"{e}-{(episode[:n] == e).sum():04}" for n, e in enumerate(episode)]
     monkeypatch.setattr(tensors, "INDEX_ROWS", 7)
+    monkeypatch.setattr(tensors, "WIDE_ROWS", 4)
     assert index.write(tmp_path / "b.parquet") == once == StoredIndex(tmp_path / "a.parquet").digest()
     assert pl.read_parquet(tmp_path / "b.parquet").equals(whole)

@@ -40,7 +40,10 @@ class Coded:
             words = part.unique().sort()
             place = np.array([known.setdefault(word, len(known)) for word in words.to_list()], np.int32)
             codes.append(place[part.cast(pl.Enum(words)).to_physical().to_numpy()])
-        return cls(np.array(list(known), str), np.concatenate(codes)).renamed(list(known))
+        names, turned = np.unique(np.array(list(known), str), return_inverse=True)
+        for some in codes:
+            some[:] = turned[some]
+        return cls(names, np.concatenate(codes))
 
     def renamed(self, names: Sequence[str]) -> Coded:
         """Return a copy in which each of ``names`` replaces the name at the same place in ``self.names``; names that
@@ -80,7 +83,7 @@ class Coded:
     @property
     def present(self) -> Names:
         """The names that occur in at least one row, ascending."""
-        return self.names[np.bincount(self.codes, minlength=self.names.size) > 0]
+        return self.names[occurring(self.codes, self.names.size)]
 
 
 def distinct(names: Names) -> set[str]:
@@ -109,11 +112,18 @@ def numbered(*columns: Coded) -> Codes:
     return code
 
 
+def occurring(codes: Indices, count: int) -> Bools:
+    """Return a mask of the numbers below ``count`` that occur in ``codes``; ``numpy.bincount`` would copy all codes as
+    64 bits."""
+    there = np.zeros(count, bool)
+    there[codes] = True
+    return there
+
+
 def _placed(code: Indices) -> Codes:
     """Return the rows' numbers with the gaps between the numbers closed, in the same order."""
     count = int(code.max(initial=-1)) + 1
     if count > CODES_MAX:
         return np.asarray(np.unique(code, return_inverse=True)[1], np.int32)
-    there = np.bincount(code, minlength=count) > 0
-    place = np.cumsum(there, dtype=np.int32) - np.int32(1)
+    place = np.cumsum(occurring(code, count), dtype=np.int32) - np.int32(1)
     return place[code]

@@ -69,7 +69,7 @@ def stand_in(channel: str, column: AnyArray) -> StandIn | None:
     for value in (low, high) if low < high else ():
         if value in LIMITS:
             continue
-        count = int(np.max((column == value).sum(axis=0)))
+        count = int(np.max(sum((column[here] == value).sum(axis=0) for here in spans(column))))
         if count < REPEATED_MIN:
             continue
         least, most = _ends(column, value)
@@ -90,8 +90,12 @@ def stand_in(channel: str, column: AnyArray) -> StandIn | None:
 
 def _ends(column: AnyArray, but: float = np.nan) -> tuple[float, float]:
     """Return the smallest and the largest finite value other than ``but``."""
-    known = np.isfinite(column) & (column != but)
-    return float(column.min(initial=np.inf, where=known)), float(column.max(initial=-np.inf, where=known))
+    low, high = np.inf, -np.inf
+    for here in spans(column):
+        part = column[here]
+        known = np.isfinite(part) & (part != but)
+        low, high = part.min(initial=low, where=known), part.max(initial=high, where=known)
+    return float(low), float(high)
 
 
 def _distinct(column: AnyArray, but: float) -> Floats:

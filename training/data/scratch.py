@@ -19,9 +19,9 @@ from numpy.typing import DTypeLike
 from training.data.values import AnyArray, Bools, Indices
 from training.files import folder_of_large_files
 
-PART_BYTES = 1 << 25
+PART_BYTES = 1 << 24
 TOUCHES = 16  # of places in a file before its pages are given back
-SPAN_ROWS = 1 << 20  # that are worked on at a time, of a few numbers each
+SPAN_ROWS = 1 << 17  # that are worked on at a time, of a few numbers each
 WIDE_ROWS = 1 << 15  # and of some thousand
 
 

@@ -25,7 +25,7 @@ from training.data.coded import Coded
 from training.data.errors import DataError
 from training.data.rows import CodedRows, Rows
 from training.data.schema import FeatureSchema
-from training.data.scratch import ROOM, blocks, reserve, spans
+from training.data.scratch import ROOM, WIDE_ROWS, blocks, reserve, spans
 from training.data.values import AnyArray, Floats32, Names
 from training.files import write_whole
 from training.printable import first_line
@@ -94,7 +94,7 @@ class WindowIndex:
 
     def write(self, path: Path) -> str:
         """Write all rows into a Parquet file, and return the SHA-256 of their values."""
-        parts = [slice(low, low + INDEX_ROWS) for low in range(0, len(self), INDEX_ROWS)]
+        parts = list(spans(self._number, step=WIDE_ROWS))
         source = register_io_source(
             lambda *_: (self.part(here.start, here.stop) for here in parts), schema=INDEX_SCHEMA
         )

@@ -6,7 +6,7 @@ All functions are pure.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,13 +15,12 @@ from training.data.doubts.ids_and_totals import FALLING_MAX
 from training.data.errors import DataError
 from training.data.ingest.roles import Roles, plain
 from training.data.missing import Missing
-from training.data.scratch import release
+from training.data.scratch import spans
 from training.data.values import AnyArray, Floats, Indices, Names
 
 ROW_NUMBERS = ("index", "row", "rownumber", "rowindex", "id", "")
 SAME = 1e-13  # of the largest value: what a constant's mean is rounded by
 ROUNDING_MAX = 0.01  # of a channel's standard deviation
-SUMMED_ROWS = 1 << 20
 
 
 class Wanted(NamedTuple):
@@ -99,7 +98,8 @@ def check_rounding_of(name: str, column: AnyArray, of_host: Indices) -> None:
     """Raise DataError if 32-bit numbers would lose the changes of this channel. ``column`` has a row of one or several
     values for each entry of ``of_host``, the number of the row's host."""
     values = np.asarray(column, float).reshape(of_host.size, -1)
-    largest = max((float(np.abs(part[np.isfinite(part)]).max(initial=0.0)) for _, part in _some(values)), default=0.0)
+    parts = (values[here] for here in spans(values))
+    largest = max((float(np.abs(part[np.isfinite(part)]).max(initial=0.0)) for part in parts), default=0.0)
     with np.errstate(over="ignore"):
         rounding = float(np.spacing(np.float32(largest))) / 2
     if not np.isfinite(rounding):
@@ -116,20 +116,14 @@ def _within(values: Floats, group: Indices) -> float:
     """Return the standard deviation of the values after each group's own mean is subtracted."""
     groups = int(group.max()) + 1
     counts, sums = np.zeros(groups), np.zeros(groups)
-    for rows, part in _some(values):
+    for rows in spans(values):
+        part = values[rows]
         known = np.isfinite(part)
         counts += np.bincount(group[rows], known.sum(axis=1), groups)
         sums += np.bincount(group[rows], np.where(known, part, 0.0).sum(axis=1), groups)
     mean = np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0)
     squares = 0.0
-    for rows, part in _some(values):
+    for rows in spans(values):
+        part = values[rows]
         squares += float((np.where(np.isfinite(part), part - mean[group[rows]][:, None], 0.0) ** 2).sum())
     return float(np.sqrt(squares / max(1, counts.sum())))
-
-
-def _some(values: Floats) -> Iterator[tuple[slice, Floats]]:
-    """Yield the rows of an array in parts of a fixed size, so that rounding of sums does not depend on the memory."""
-    for start in range(0, len(values), SUMMED_ROWS):
-        rows = slice(start, start + SUMMED_ROWS)
-        yield rows, values[rows]
-        release(values)

@@ -7,10 +7,9 @@ import numpy as np
 
 from training.data.errors import DataError
 from training.data.ingest import even, times
-from training.data.ingest.cells import row_order
 from training.data.ingest.columns import Wanted, check_rounding_of, check_total
-from training.data.ingest.rows import SampleRows, check_begun_once, name_of, out_of_order, steps_inside
-from training.data.scratch import edges_of, release
+from training.data.ingest.rows import SampleRows, check_begun_once, name_of, steps_inside
+from training.data.scratch import edges_of, release, spans
 from training.data.values import AnyArray, Bools, Codes, Floats
 from training.printable import some
 
@@ -23,11 +22,10 @@ SHOWN = 3  # recordings in one sentence
 
 
 def as_measured(rows: SampleRows, names: Sequence[str], wanted: Wanted) -> SampleRows:
-    """Return the rows with values of 32 bits, without repeated rows (if the table has times), and with running totals
-    turned into growth per second.
+    """Return the sorted rows with values of 32 bits, without repeated rows (if the table has times), and with running
+    totals turned into growth per second.
 
-    The returned rows are sorted by recording and time, or without times by recording alone. The values of the given
-    rows are changed in place. Raises DataError.
+    The values of the given rows are changed in place. Raises DataError.
     """
     totals = np.isin(names, wanted.counter)
     if totals.any() and rows.t is None:
@@ -46,9 +44,9 @@ def as_measured(rows: SampleRows, names: Sequence[str], wanted: Wanted) -> Sampl
         else:  # a rate is a difference, and has no offset to lose its changes in
             check_rounding_of(name, column, rows.host.codes)
         with np.errstate(over="ignore"):  # what no 32-bit number holds becomes infinite, and is refused as that
-            values[:, place] = column
+            for here in spans(column, values):
+                values[here, place] = column[here]
         release(rows.values)
-        release(values)
         rows.room.progress("sorting", (place + 1) / len(names))
     return replace(rows, values=values, notes=(*rows.notes, *notes))
 
@@ -66,28 +64,19 @@ def _times(count: int) -> str:
 
 
 def _once(rows: SampleRows, totals: Bools) -> SampleRows:
-    """Return the rows sorted; if they have times, remove exact copies, and merge a recording's rows of one time into
+    """Return the sorted rows; if they have times, remove exact copies, and merge a recording's rows of one time into
     one.
 
     Raises DataError if a recording seems to be two. The given values are changed in place.
     """
-    came, group = rows, rows.recording
-    t, notes = rows.t, []
-    in_order = not times.is_out_of_order(group if t is None else t, group)
-    if not in_order:
-        disorder = 0 if t is None else out_of_order(t, group)
-        if disorder:
-            notes.append(f"{disorder:,} of {group.size:,} rows stood behind later ones: sorted by time.")
-        place = row_order(t, group, rows.room)
-        rows = replace(rows.at(place), place=place)
-    if rows.t is not None:
-        rows, more = _without_copies(rows)
-        rows, folded = _folded(rows, totals)
-        notes += [*more, *folded]
-        if not in_order and rows.window is None:
-            two = f"two recordings share the id (add a column 'episode'){local_times(rows)}."
-            check_begun_once(came, group, rows.place, two)
-    return replace(rows, notes=(*rows.notes, *notes))
+    if rows.t is None:
+        return rows
+    rows, copies = _without_copies(rows)
+    rows, folded = _folded(rows, totals)
+    if rows.place is not None and rows.window is None:
+        two = f"two recordings share the id (add a column 'episode'){local_times(rows)}."
+        check_begun_once(rows, rows.recording, two)
+    return replace(rows, notes=(*rows.notes, *copies, *folded))
 
 
 def _without_copies(rows: SampleRows) -> tuple[SampleRows, list[str]]:
@@ -186,7 +175,8 @@ def _two_rows(rows: SampleRows, row: int) -> DataError:
 def rounded_times(rows: SampleRows, group: Codes, hz: float) -> tuple[str, ...]:
     """Return a note that asks for ``--hz`` if the mean step differs from the usual one, as with rounded times; else an
     empty tuple."""
-    steps = steps_inside(rows, group) * hz
+    steps = steps_inside(rows, group)
+    steps *= hz
     usual = steps[(steps > even.SHORT) & (steps < even.GAP)]
     mean = float(usual.mean()) if usual.size else 1.0
     if abs(mean - 1) <= ROUNDED:

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from training.certain import certain
 from training.data.classes import BENIGN, MALICIOUS, USUAL, Benign, listed, quoted
-from training.data.coded import Coded, numbered
+from training.data.coded import Coded, numbered, occurring
 from training.data.dataset import UNLABELLED
 from training.data.doubts.spelling import tidy
 from training.data.errors import DataError
 from training.data.ingest import times
+from training.data.ingest.cells import row_order
 from training.data.ingest.columns import Wanted
 from training.data.ingest.ingested import NOT_LABELLED, UNKNOWN_HOST, SaidClasses, name_labels, rate_of_step
 from training.data.ingest.references import booleans, marked, marks_refused
@@ -105,16 +106,10 @@ class SampleRows:
                 for here in spans(rows, values):
                     values[here, place] = self.values[:, place][rows[here]]
                 release(self.values)
-        return replace(
-            self,
-            values=values,
-            label=self.label[rows],
-            host=self.host.take(rows),
-            episode=None if self.episode is None else self.episode.take(rows),
-            window=None if self.window is None else self.window.take(rows),
-            t=None if self.t is None else self.t[rows],
-            place=None if self.place is None else self.place[rows],
-        )
+        names = ("label", "host", "episode", "window", "t", "place")
+        taken = {name: column.take(rows) for name in names if (column := getattr(self, name)) is not None}
+        release(rows)
+        return replace(self, values=values, **taken)
 
 
 def missing_roles(columns: Sequence[str], *, is_cut: bool) -> tuple[str, ...]:
@@ -198,8 +193,8 @@ def clock_of(table: Stored, cut: WindowCut) -> tuple[Floats | None, str]:
 
 
 def read_rows(table: Stored, cut: WindowCut, said: SaidClasses, wanted: Wanted) -> SampleRows:
-    """Return the rows of the table that are used, in the order of the file, with their values and classes. Raises
-    DataError."""
+    """Return the rows of the table that are used, in the order of the file, with their values and classes, and close
+    the table's store. Raises DataError."""
     host = hosts_of(table)
     episode, window = (
         _tidy(strings(table, role), str(role)) if role in table.columns else None
@@ -224,6 +219,7 @@ def read_rows(table: Stored, cut: WindowCut, said: SaidClasses, wanted: Wanted) 
     if Role.REFERENCE in table.columns:
         label, names = marked(label, labels.names, labels.benign.names, _marks(table))
         labels = TableClasses(names, labels.benign)
+    table.store.close()
     return SampleRows(
         path=table.path,
         values=values,
@@ -296,7 +292,7 @@ def _classes(table: Stored, said: SaidClasses) -> tuple[Codes, TableClasses]:
         return codes, TableClasses((UNLABELLED,), NOT_LABELLED)
     if values.dtype.kind == "f" and np.isnan(values).any():
         name_labels(values[codes], said)  # which says how many
-    there = np.bincount(codes, minlength=values.size) > 0
+    there = occurring(codes, values.size)
     found = name_labels(values[there], said)
     number = {name: place for place, name in enumerate(found.names)}
     of_value = np.zeros(values.size, np.int32)
@@ -330,7 +326,7 @@ def only_labelled(table: Stored, unlabelled: Sequence[str]) -> tuple[Stored, lis
     if not unlabelled:
         return table, []
     values, codes = _labels(table)
-    there = np.bincount(codes, minlength=values.size) > 0
+    there = occurring(codes, values.size)
     is_class = np.zeros(values.size, bool)
     words = np.char.lower(values.astype(str)) if values.dtype.kind == "b" else values
     is_class[there] = labelled(words[there], unlabelled)
@@ -365,25 +361,39 @@ def check_labels_repeated(rows: SampleRows) -> None:
 # -- one recording, or several under one name --------------------------------------------------------------------------
 
 
-def check_begun_once(rows: SampleRows, group: Codes, kept: Ints | None, what: str) -> None:
+def in_order(rows: SampleRows) -> SampleRows:
+    """Return the rows sorted by recording and time, or without times by recording alone, with a note if they were
+    not."""
+    t = rows.t
+    if not times.is_out_of_order(rows.recording if t is None else t, rows.recording):
+        return rows
+    notes = rows.notes
+    disorder = 0 if t is None else out_of_order(t, rows.recording)
+    if disorder:
+        notes = (*notes, f"{disorder:,} of {rows.label.size:,} rows stood behind later ones: sorted by time.")
+    place = row_order(t, rows.recording, rows.room)
+    return replace(rows.at(place), place=place, notes=notes)
+
+
+def check_begun_once(rows: SampleRows, group: Codes, what: str) -> None:
     """Raise DataError, ending in ``what``, if the times of a group start over in the order of the file, and the parts
     overlap.
 
-    Only the rows with the numbers ``kept`` count; None means all. Shuffled rows are accepted.
+    The rows are sorted, and have their ``place`` in the file. Shuffled rows are accepted.
     """
-    row = np.arange(group.size) if kept is None else np.sort(kept)
-    row = row[np.argsort(group[row], kind="stable")]
-    of, t = group[row], rows.clock[row]
-    fell = np.flatnonzero((np.diff(of) == 0) & (np.diff(t) < 0)) + 1
-    sizes, falls = np.bincount(of), np.bincount(of[fell], minlength=int(of.max(initial=0)) + 1)
-    odd = (falls > 0) & (sizes / (falls + 1) >= RUN_MIN)  # others are in order, or shuffled
-    for one in np.flatnonzero(odd).tolist():
-        low, high = np.searchsorted(of, [one, one + 1]).tolist()
-        begins = [low, *fell[(fell > low) & (fell < high)].tolist()]
-        runs = sorted((float(t[a]), float(t[b - 1])) for a, b in pairwise([*begins, high]))
+    place = certain(rows.place, "the rows were sorted")
+    for low, high in edges_of(group):
+        order = np.argsort(place[low:high])
+        release(place)
+        t = rows.clock[low:high][order]
+        fell = np.flatnonzero(np.diff(t) < 0) + 1
+        if not fell.size or t.size < RUN_MIN * (fell.size + 1):
+            continue  # in order, or shuffled
+        begins = [0, *fell.tolist(), t.size]
+        runs = sorted((float(t[a]), float(t[b - 1])) for a, b in pairwise(begins))
         if any(b[0] < a[1] for a, b in pairwise(runs)):
-            begin = int(row[begins[1]])
-            raise DataError(f"The times of {name_of(rows, begin)} start over at row {begin + 1} and overlap: {what}")
+            begin = int(place[low + order[fell[0]]]) + 1
+            raise DataError(f"The times of {name_of(rows, low)} start over at row {begin} and overlap: {what}")
 
 
 def out_of_order(t: Floats, group: Codes) -> int:
@@ -416,6 +426,7 @@ def check_interleaved(rows: SampleRows, group: Codes) -> None:
     for low, high in edges_of(group):
         some = slice(low, min(high, low + INTERLEAVED_ROWS))
         t, values = rows.t[some], np.array(rows.values[some])
+        release(rows.values)
         if t.size >= INTERLEAVED_MIN and (_steps_alternate(t) or _values_alternate(values)):
             raise DataError(
                 f"The rows of {name_of(rows, low)} seem to alternate between two recordings: add a column 'episode' "
@@ -495,11 +506,13 @@ def rate_of(rows: SampleRows, cut: WindowCut, group: Codes) -> float:
             f"The times of {rows.path} do not rise: name the column that holds them with --time NAME, or bring windows "
             "(--window-column NAME) with their rate (--hz)."
         )
-    usual = float(np.median(steps[steps > 0]))
+    usual = float(np.median(steps[steps > 0], overwrite_input=True))
     times.check_step(usual, rows.t_role, f"The samples of {rows.path}")
     return cut.hz or rate_of_step(usual)
 
 
 def steps_inside(rows: SampleRows, group: Codes) -> Floats:
-    """Return the differences between the times of neighbouring rows of the same group."""
-    return np.asarray(np.diff(rows.clock)[np.diff(group) == 0])
+    """Return the differences between the times of neighbouring rows; NaN where a new group begins."""
+    steps = np.diff(rows.clock)
+    steps[group[1:] != group[:-1]] = np.nan
+    return steps

@@ -48,6 +48,7 @@ from training.data.ingest.rows import (
     check_rates,
     clock_of,
     hosts_of,
+    in_order,
     missing_roles,
     name_of,
     only_labelled,
@@ -162,9 +163,7 @@ def cut_table(
     names = channel_names(table.columns, table.roles, wanted, str(path))
     table, unlabelled = only_labelled(table, said.unlabelled)
     check_numbers(table)
-    rows = read_rows(table, cut, said, wanted)
-    table.store.close()  # what it held is in `rows`
-    rows = as_measured(rows, names, wanted)
+    rows = as_measured(in_order(read_rows(table, cut, said, wanted)), names, wanted)  # no name keeps the unsorted
     roles = table.roles
     if Role.WINDOW in roles.columns:
         for flag, length in (("--window-s", cut.window_s), ("--episode-s", cut.episode_s)):

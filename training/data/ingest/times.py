@@ -16,7 +16,7 @@ import polars as pl
 
 from training.data.coded import Coded
 from training.data.errors import DataError
-from training.data.scratch import edges_of
+from training.data.scratch import edges_of, spans
 from training.data.values import AnyArray, Floats
 
 _Cells = Callable[[], Iterable[pl.Series]]
@@ -304,8 +304,11 @@ def is_night_of_clocks(hour: int) -> bool:
 def check_one_clock(t: Floats, host: Coded) -> None:
     """Raise DataError if the times of some hosts count from 1970, and those of others do not."""
     size = host.names.size
-    counts = np.bincount(host.codes, minlength=size)
-    dated = np.bincount(host.codes, (t >= EPOCH_S[0]) & (t <= EPOCH_S[1]), size)
+    counts, dated = np.zeros((2, size), int)
+    for here in spans(t):
+        codes, at = host.codes[here], t[here]
+        counts += np.bincount(codes, minlength=size)
+        dated += np.bincount(codes[(at >= EPOCH_S[0]) & (at <= EPOCH_S[1])], minlength=size)
     first: dict[bool, str] = {}
     for number in np.flatnonzero(counts).tolist():
         first.setdefault(bool(2 * dated[number] > counts[number]), str(host.names[number]))
@@ -391,5 +394,8 @@ def usual_steps(t: Floats, group: AnyArray, names: Sequence[str], *, least: int 
 
 def is_out_of_order(t: AnyArray, group: AnyArray) -> bool:
     """Return True if the rows are not sorted by group and time."""
-    step = np.diff(group)
-    return not bool(((step > 0) | ((step == 0) & (t[1:] >= t[:-1]))).all())
+    for here in spans(group, t, overlap=1):
+        step = np.diff(group[here])
+        if not ((step > 0) | ((step == 0) & (np.diff(t[here]) >= 0))).all():
+            return True
+    return False
