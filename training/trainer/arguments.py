@@ -165,7 +165,7 @@ def _add_contract(parser: _Parser, *, full: bool) -> None:
         "--device",
         choices=["auto", "cpu", "cuda"],
         default="auto",
-        help="device that trains (default auto: CUDA for families that gain by it)",
+        help="device that trains (default auto: CUDA, if there is one, for families that gain by it)",
     )
 
 

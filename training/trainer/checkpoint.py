@@ -2,7 +2,7 @@
 
 The JSON names its sidecar, the file of the weights, with size and SHA-256, and is written last: where the JSON exists,
 both exist. The JSON holds a digest of its other members, so that a figure that was changed by hand is noticed. Neither
-file holds a path, a time or the training machine's name, so equal runs give equal bytes.
+JSON nor sidecar holds a path, a time or the training machine's name, so equal runs give equal bytes.
 """
 
 import hashlib

@@ -259,7 +259,7 @@ class Parts:
     def answer(self, name: str, ask: Callable[[Keeper], Floats]) -> Floats | None:
         """Return the scores that ``ask`` computes after a fold's training, or their stored copy, as one flat array.
 
-        None if the fold's training failed, for example with too little to learn from.
+        Return None if the fold's training failed, for example with too little to learn from.
         """
 
         def made(keeper: Keeper) -> bytes | None:

@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         nargs="*",
         help="further checkpoints; then also shows ties, and how much too high the best AUROC is",
     )
-    parser.add_argument("data", type=Path, help="folder of the processed data set that all models were trained on")
+    parser.add_argument("data", type=Path, help="folder of the data set that trained all models, or of --other-data")
     parser.add_argument(
         "--n-resamples", type=_resamples, default=1000, help="number of bootstrap resamples (default 1000)"
     )

@@ -148,7 +148,8 @@ def _unseen_rows(models: Sequence[Judged], *, other_data: bool) -> JudgedOn:
 
 
 def _shared_test(models: Sequence[Judged]) -> Ints:
-    """Return the test side that all models share, on the data set that all were trained on. Raises ``BadData``."""
+    """Return the row numbers of the test side that all models share, on the data set that all were trained on. Raises
+    ``BadData``."""
     splits = [split_again(one) for one in models]
     for one, split in zip(models, splits, strict=True):
         if split.fingerprint != one.document["split"]["fingerprint"]:
@@ -165,7 +166,8 @@ def _shared_test(models: Sequence[Judged]) -> Ints:
 
 
 def _unseen_by_content(models: Sequence[Judged]) -> JudgedOn:
-    """Return the windows of recordings that no model used for training, stopping or calibration, on any data.
+    """Return the row numbers of the windows of recordings that no model used for training, stopping or calibration, on
+    any data.
 
     Return also how many windows were left out, and the names of models of which it is unknown which windows they used.
     Raises ``BadData``.

@@ -83,7 +83,7 @@ class Drift:
     outside_since: float | None = None
 
     def lines(self) -> list[str]:
-        """Return the two lines of text about one host: what changed, and whether to believe its alarms."""
+        """Return two lines of text about the host: what changed, and whether to believe its alarms."""
         looked = f"{self.measures} measures of {self.stretches:,} stretches"
         looked += f" beside {self.reference_stretches:,} of its reference"
         if not self.enough_to_tell:

@@ -173,7 +173,7 @@ def judged_by(
         fitted, inputs = known.fitted, from_dataset(loaded, takes=model.family.takes)
     outputs = outputs or fitted.predict(inputs.given, np.arange(len(loaded)))
     if outputs.proba is not None and outputs.proba.shape[1] != len(labels):
-        raise BadData(f"{model.path} names {len(labels)} classes and knows {outputs.proba.shape[1]}")
+        raise BadData(f"{model.path} names {len(labels)} classes, and its weights know {outputs.proba.shape[1]}")
     if known is not None:
         references, levels = known.references, known.levels
     else:
@@ -227,8 +227,8 @@ def why_of(judged: Judged, one: Called, reasons: Reasons) -> str | None:
 def sides(judged: Judged) -> Names | None:
     """Return (N,) the side that each window was on when the model was trained; None if the checkpoint cannot tell.
 
-    For the data set that the model was trained on, its split gives the exact side if it can be repeated; otherwise the
-    windows' content is compared.
+    For the data set that the model was trained on, the repeated split gives the exact sides. If the data differ, or the
+    split cannot be repeated, the windows' content is compared.
     """
     inputs = judged.inputs
     if same_data(judged.document, inputs):

@@ -113,8 +113,8 @@ class Added(NamedTuple):
                 )
 
     def onto(self, inputs: Inputs) -> Inputs:
-        """Return the inputs that the model was trained on with these references added. Raises ``BadData`` for other
-        data.
+        """Return the inputs that the model was trained on with these references added. Raises ``BadData`` for another
+        data set than the model's.
 
         Earlier references of the same hosts are replaced.
         """

@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="accept the reported change of this host as its ordinary work from now on; may be repeated",
     )  # fmt: skip
     parser.add_argument(
-        "--explain", action="store_true", help="add the channels and seconds that carried an alarm, of up to 512 alarms"
+        "--explain", action="store_true", help="add channels and seconds that carried an alarm, for up to 512 alarms"
     )
     add_executor(parser, processes="one")
     names = parser.parse_args(argv)

@@ -168,7 +168,7 @@ class Anomaly:
     def seen(self, given: GivenWindows, rows: Ints, names: Sequence[str]) -> Iterator[Sided]:
         """Yield the windows in the named views, block by block, so that memory does not grow with their number.
 
-        Without windows there is one empty block.
+        If there are no windows, one empty block is yielded.
         """
         seen = windows(given.X, rows, self.detector.normalise, self.device, resident_bytes=0)
         self.detector.eval()
@@ -240,7 +240,8 @@ def _choose(surprises: Surprises, calm: Sided, strange: Sided) -> ChosenViews:
 
 
 def _strange(task: Task) -> Ints:
-    """Return the windows of the train and val sides that are not benign, thinned; no view was fitted on them."""
+    """Return the row numbers of those windows of the train and val sides that are not benign, thinned; no view was
+    fitted on them."""
     sides = task.split.learnt
     return thinned(sides[~task.is_benign[sides]], MOST_STRANGE)
 

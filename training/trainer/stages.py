@@ -101,7 +101,7 @@ def search_then_refit(
     kept = stages.answer(f"search {name}", lambda keeper: msgspec.msgpack.encode(search(keeper)))
     found = msgspec.msgpack.decode(certain(kept, "a search ends with a result"), type=Search)
     if found.length > len(found.history):
-        raise ValueError("a search lasts at least as long as what it found")
+        raise ValueError("the search found a length beyond its own history")
     if refit is None:
         return found, found.model
     model = stages.answer(f"refit {name}", lambda keeper: refit(found, keeper))

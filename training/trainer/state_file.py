@@ -81,7 +81,7 @@ class StateFile:
     def stranger(self) -> str | None:
         """Return the reason why the file's state is another run's, so that this run starts from the beginning.
 
-        None if the state is this run's, or if there is none.
+        Return None if the state is this run's, or if the file is missing or damaged.
         """
         header, _ = self._read()
         if header is None or not (odd := self._unlike(header)):

@@ -214,7 +214,7 @@ def softmax(logits: Floats) -> Floats:
 
 
 def log_loss(y: Ints, proba: Floats, weights: Floats) -> float:
-    """Return the mean of -log p(truth), weighted by class."""
+    """Return the mean of -log p(truth), weighted by class; p counts as at least 1e-7."""
     truth = np.clip(proba[..., np.arange(y.size), y], 1e-7, 1.0)
     each = weights[y]
     return float(-(np.log(truth) * each).sum() / max(each.sum(), 1e-12))

@@ -59,7 +59,7 @@ class SeenWindows(msgspec.Struct, frozen=True):
 def _unpacked(kept: dict[Side, bytes] | None, what: str, side: Side) -> Digests:
     data = (kept or {}).get(side, b"")
     if len(data) % BYTES:
-        raise ValueError(f"seen.{what}.{side} holds no digests of {BYTES} bytes")
+        raise ValueError(f"seen.{what}.{side} is no sequence of digests of {BYTES} bytes")
     whole = np.zeros((len(data) // BYTES, 8), np.uint8)
     whole[:, 8 - BYTES :] = np.frombuffer(data, np.uint8).reshape(-1, BYTES)
     return whole.view(">u8")[:, 0].astype(np.uint64)
@@ -68,7 +68,7 @@ def _unpacked(kept: dict[Side, bytes] | None, what: str, side: Side) -> Digests:
 def keep(inputs: Inputs, split: Split, references: Ints) -> SeenWindows:
     """Return the digests that a checkpoint stores for the windows of each side.
 
-    ``references`` are the reference windows that were used for training.
+    ``references`` are the row numbers of the reference windows that were used for training.
     """
     digests = inputs.window_digests
     if digests.size + references.size > MOST_WINDOWS:
@@ -90,8 +90,8 @@ def keep(inputs: Inputs, split: Split, references: Ints) -> SeenWindows:
 
 
 def fresh_references(document: Json, inputs: Inputs) -> Ints:
-    """Return the reference windows that the model has not learnt from, by content; all if the checkpoint cannot
-    tell."""
+    """Return the row numbers of the reference windows that the model has not learnt from, by content; all if the
+    checkpoint cannot tell."""
     seen = msgspec.convert(document["seen"], SeenWindows)
     places = np.arange(inputs.reference_host.size)
     if seen.sides is None or not places.size:

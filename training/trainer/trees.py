@@ -81,7 +81,7 @@ def checked(learner: Json, *, features: int, classes: int, depth: int, threads: 
     trees = msgspec.convert(own["trees"], list[Tree])
     scores = msgspec.json.decode(learner["learner_model_param"]["base_score"], type=Number | list[Number])
     if len(trees) % groups or (isinstance(scores, list) and len(scores) != groups):
-        raise ValueError(f"it has not as many trees, or base scores, for each of {classes} classes")
+        raise ValueError(f"its number of trees, or of base scores, does not fit {classes} classes")
     whole = json.loads(xgboost.Booster({**objective(classes), "num_feature": features}).save_raw("json"))
     whole["learner"]["learner_model_param"]["base_score"] = str(scores)
     model = whole["learner"]["gradient_booster"]["model"]

@@ -298,8 +298,8 @@ def rankings(scored: Scored, classes: Classes, among: Collection[int] | None = N
     """Return the scores whose AUROC is computed, each with the class that it should rank highest.
 
     If classes are ranked (see `by_class`), each score is the probability of a class present, limited to ``among`` if
-    given. Otherwise the only score is the alarm score, with class 1. An anomaly score without benign classes gives an
-    empty list.
+    given. If classes are not ranked, the only score is the alarm score, with class 1. An anomaly score without benign
+    classes gives an empty list.
     """
     if not by_class(scored, classes):
         return [(scored.score, 1)] if classes.benign else []

@@ -1,6 +1,6 @@
 """A training run's report: JSON for machines and an HTML page for people.
 
-Neither holds a date, a duration, a path or the training machine's name, so equal runs give equal bytes.
+Neither JSON nor page holds a date, a duration, a path or the training machine's name, so equal runs give equal bytes.
 """
 
 import json
