@@ -187,10 +187,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     replace_unprintable()
     parser = argparse.ArgumentParser(
         prog="python -m training.fleet.manifest",
-        description="Check a manifest and print its jobs. Exit code 2 and every mistake if it has any.",
+        description="Check a manifest and print its jobs; if it has mistakes, print these, and end with exit code 2.",
     )
     parser.add_argument("file", type=Path, help="the manifest (TOML)")
-    parser.add_argument("--json", action="store_true", help="JSON even on a terminal, mistakes too")
+    parser.add_argument("--json", action="store_true", help="print JSON even on a terminal, also for mistakes")
     args = parser.parse_args(argv)
     try:
         plan = load_manifest(args.file)

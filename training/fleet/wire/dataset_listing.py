@@ -313,8 +313,9 @@ def check_paths(paths: Iterable[str]) -> None:
         for part in parts:
             if not _PART.fullmatch(part) or _DEVICE.fullmatch(part):
                 raise BadListing(
-                    f"{path[:80]!r} cannot be a file of a data set: use letters, digits, dots, dashes and "
-                    "underscores, below the folder itself"
+                    f"{path[:80]!r} cannot be a file of a data set: name it and its folders with letters, digits, "
+                    "dots, dashes and underscores, at most 100 each, no dot or dash first, no dot last, and not as a "
+                    "device of Windows (con, nul)"
                 )
         for folder in ["/".join(parts[:depth]) + "/" for depth in range(1, len(parts))]:
             _note(known, folder)

@@ -218,7 +218,7 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="for development: let other programs of this user, trainers too, read this process's memory (Linux)",
     )
-    new.add_argument("--log-level", choices=LEVELS, default="INFO", help="(default INFO)")
+    new.add_argument("--log-level", choices=LEVELS, default="INFO", help="least level that is logged (default INFO)")
     return new
 
 
@@ -243,8 +243,8 @@ def options_of(args: argparse.Namespace) -> Options:
     host_id = args.host_id or os.environ.get("FLEET_HOST_ID") or platform.node()
     if not re.fullmatch(HOST_ID_PATTERN, host_id):
         raise ValueError(
-            f"{host_id!r} cannot be a host id: 1 to 64 letters, digits, dots, dashes and underscores; "
-            "choose one with --host-id"
+            f"{host_id!r} cannot be a host id: 1 to 64 letters, digits, dots, dashes and underscores, a letter or "
+            "digit first; choose one with --host-id"
         )
     state_dir = root / (args.state_dir or artifacts / ".worker" / host_id)
     return Options(

@@ -87,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("dataset", metavar="DATASET", help="name or id of the data set, or a prefix of the id")
     parser.add_argument("--receiver-url", required=True, metavar="URL", help="the receiver")
     parser.add_argument("--host-id", metavar="NAME", help="name of this host")
-    parser.add_argument("--cache-dir", type=Path, required=True, metavar="DIR", help="the worker's data sets")
+    parser.add_argument("--cache-dir", type=Path, required=True, metavar="DIR", help="the worker's folder of data sets")
     parser.add_argument(
         "--cache-gib", type=float, default=20.0, metavar="GIB", help="size limit of the data sets (%(default)s)"
     )

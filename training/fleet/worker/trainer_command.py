@@ -102,7 +102,7 @@ def _name(spec: Json, key: str) -> str:
 def _flag(key: str) -> str:
     # The manifest refuses such a key; a false receiver must not reach a trainer with it.
     if not key.isidentifier():
-        raise BadSpecError(f"{key!r} cannot be a trainer's flag")
+        raise BadSpecError(f"{key!r} cannot be a trainer's flag: use letters, digits and underscores, no digit first")
     return "--" + key.replace("_", "-")
 
 
