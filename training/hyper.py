@@ -1,6 +1,7 @@
 """A hyperparameter: its permitted values, used by the parser, the help and ``--describe``.
 
-The model families declare their hyperparameters in `training.families`. Both modules need only the standard library.
+The model families declare their hyperparameters in `training.families`. This module and `training.families` need only
+the standard library.
 """
 
 import argparse

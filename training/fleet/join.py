@@ -118,7 +118,8 @@ def _certificate(pem: object) -> str:
     certificate and nothing else.
 
     A text may hold a second certificate after one with the right fingerprint: the fingerprint is computed from the
-    first, but both would be trusted. So the trusted text is made from exactly the bytes whose fingerprint was checked.
+    first, but both would be trusted. The trusted text is therefore made from exactly the bytes whose fingerprint was
+    checked.
     """
     try:
         plain = ssl.DER_cert_to_PEM_cert(ssl.PEM_cert_to_DER_cert(str(pem)))

@@ -224,8 +224,8 @@ def _rows(host: str, starts: Sequence[float], ends: Sequence[float]) -> Rows:
 def require_watchable(schema: FeatureSchema, model: OpenedModel) -> None:
     """Raise ``BadData`` for a model that cannot watch a host.
 
-    Such a model has no threshold, has another mode than realistic, was trained on windows without a clock, or has none
-    of the recorder's channels.
+    A model cannot watch if it has no threshold, another mode than realistic, windows without a clock in training, or
+    none of the recorder's channels.
     """
     document = model.document
     if schema.time is not Timing.SECONDS or not set(schema.channel_names) & set(CHANNELS):

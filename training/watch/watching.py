@@ -212,8 +212,8 @@ class HostWatch:
     def forget_the_future(self, now: float) -> None:
         """Delete the host's whole incident state, with any open incident, if its last window starts after ``now``.
 
-        Such a window was scored while the host's clock was ahead; with the state kept, all windows up to that window's
-        time would count as already seen.
+        A window after ``now`` was scored while the host's clock was ahead; with the state kept, all windows until then
+        would count as already seen.
         """
         known = self.streams.states.get(self.host)
         if known is not None and known.last is not None and known.last.t_start > now:

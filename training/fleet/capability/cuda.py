@@ -236,7 +236,7 @@ class CudaProbe:
     def _doubtful(self, facts: TorchFacts) -> bool:
         """Return True for an answer that is not written to the cache file, and is asked for again after ten minutes.
 
-        Such an answer has no GPU although a driver answers, comes from an interpreter whose torch was not found, or
+        A doubtful answer has no GPU although a driver answers, comes from an interpreter whose torch was not found, or
         lacks the host's speed.
         """
         key_is_weak = self.installed(self.python) is None

@@ -1,7 +1,7 @@
 """Shell completion of the names of jobs and hosts. After any error the list of completions is empty. Shells insert a
 completion into the command line unchanged, and zsh evaluates it first: a name from a plan, or from a false receiver,
-would run as a command. So only names are offered that every shell takes literally, and names with the brackets of a
-matrix: zsh and fish quote brackets themselves, and for bash this module quotes them."""
+would run as a command. This module offers only names that every shell takes literally, and names with the brackets of a
+matrix. zsh and fish quote brackets themselves; for bash this module quotes brackets."""
 
 import re
 from collections.abc import Callable, Mapping

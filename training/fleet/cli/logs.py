@@ -59,8 +59,8 @@ def logs(
 
 @dataclass
 class LogReader:
-    """A reader of one attempt's lines, each once. Without ``attempt``, it reads the attempt that is the job's last at
-    the first call."""
+    """A reader of one attempt's lines, each once. Without ``attempt``, the reader takes the attempt that is the job's
+    last at the first call."""
 
     client: FleetClient
     job: str

@@ -348,7 +348,7 @@ class FleetClient:
 
     def act(self, what: str, wanted: Mapping[str, str], jobs: int | None = None) -> JsonObject:
         """Preview the act ``what`` on all jobs that match the filter ``wanted`` (``ActReply``). With ``jobs``, which
-        must be the number of these jobs, carry the act out."""
+        must be the previewed number of jobs, carry the act out."""
         return self.call("act_on_jobs", what=what, jobs=jobs, **wanted)
 
     def plan(self, given: Json | None = None) -> JsonObject:
