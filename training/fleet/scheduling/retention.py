@@ -1,7 +1,6 @@
 """Decide what the plan's [retention] deletes, and why: facts about stored things in, removals out. Pure.
 
-A bundle is deleted only if the rules allow it for each job that delivered it. No bundle, log or curve of a job is
-deleted while the job is held, or before it has ended.
+No bundle, log or curve of a job is deleted while the job is held, or before it has ended.
 """
 
 from collections import Counter, defaultdict

@@ -244,8 +244,8 @@ class DeliverySteps:
     # -- completions --------------------------------------------------------------------------------------------
 
     def complete(self, job_id: str, request: CompleteRequest) -> Steps[CompleteReply]:
-        """Hash the artifact again, write the report and the provenance, then let the service accept the completion. If
-        the service can answer without the bundle, nothing is hashed or written to the store."""
+        """Hash the artifact again, write the provenance and the report, if one came, then let the service accept the
+        completion. If the service can answer without the bundle, nothing is hashed or written to the store."""
         body, kept = report_bytes(request.report), None
         with self._alone(job_id):
             found = yield Decide(lambda: self._service.completable(job_id, request), "ticket")
