@@ -25,7 +25,7 @@ class Coded:
 
     @classmethod
     def of(cls, names: ArrayLike | Coded) -> Coded:
-        """Return an array of names, or another ``Coded``, in encoded form; only names that occur in a row are kept."""
+        """Return a ``Coded`` of an array of names, or of another ``Coded``; only names that occur in a row are kept."""
         if isinstance(names, Coded):
             return cls(names.present, _placed(names.codes))
         found, codes = np.unique(np.asarray(names, str), return_inverse=True)
@@ -33,7 +33,7 @@ class Coded:
 
     @classmethod
     def of_series(cls, parts: Iterable[pl.Series]) -> Coded:
-        """Return the strings of all parts, one after another, in encoded form. Raises TypeError for a null."""
+        """Return the strings of all parts, one after another, as a ``Coded``. Raises TypeError for a null."""
         known: dict[str, int] = {}
         codes = [np.empty(0, np.int32)]
         for part in parts:

@@ -32,8 +32,8 @@ SAMPLES_MIN = 20  # of each class on a host
 
 
 class Telling(NamedTuple):
-    """The names of channels that separate the classes: ``states`` have one value for each class, ``levels`` a
-    threshold."""
+    """The names of channels that separate the classes: ``states`` have nearly always one value for each class; of
+    ``levels``, one threshold separates benign windows from the others."""
 
     states: tuple[str, ...] = ()  # two values (one a class), as the label has
     levels: tuple[str, ...] = ()  # any others

@@ -29,8 +29,8 @@ def marks_refused(what: str, way_out: str) -> Callable[[str], str]:
 
 
 def booleans(values: AnyArray, refusal: Callable[[str], str]) -> Bools:
-    """Return the values as booleans: numbers 1 and 0, or texts 1, 0, true and false in any case. Raises DataError with
-    the sentence of ``refusal`` for other values."""
+    """Return the values as booleans: numbers 1 and 0, or texts 1, 0, true and false in upper or lower case. Raises
+    DataError with the sentence of ``refusal`` for other values."""
     if values.dtype.kind in "fiub" and np.isin(values, (0, 1)).all():
         return values.astype(bool)
     words = [word.strip().casefold() for word in values.astype(str).tolist()]
