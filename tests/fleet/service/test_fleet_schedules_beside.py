@@ -72,6 +72,16 @@ def test_a_host_waits_for_one_schedule_and_not_for_the_next_as_well(fleet, monke
     assert ask(fleet).job_id is not None
 
 
+def test_a_host_that_asks_while_a_schedule_is_made_waits_for_the_next_one(fleet):
+    making = fleet.service.begin_schedule()
+    fleet.clock.advance(1.0)
+    assert ask(fleet).reason == BEING_MADE
+    fleet.service.follow_schedule(making, fleet.queue.ahead.make(making))
+    assert ask(fleet).reason == BEING_MADE
+    make(fleet)
+    assert ask(fleet).job_id is not None
+
+
 def test_while_a_schedule_is_made_the_last_one_holds(fleet):
     ask(fleet)
     make(fleet)

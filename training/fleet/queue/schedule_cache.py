@@ -58,10 +58,11 @@ class Scheduler:
         self._made: Situation | None = None  # the one in force was made so
         self._names: tuple[set[str], set[str]] = set(), set()  # hosts, and those with CUDA, of the last that began
         self._cost_s = 0.0
-        self._computed = self._edits = 0
+        self._begun = self._computed = self._edits = 0  # schedules; the number of the one in force
         self._others = False  # other hosts are there by now
         self._wanted = False  # a host has nothing in the schedule, though a job waits that it could do
-        self._awaited: dict[str, tuple[int, float]] = {}  # host → schedules before it began to wait for one, and when
+        # host → how many schedules had begun before it began to wait for one, and when
+        self._awaited: dict[str, tuple[int, float]] = {}
 
     # ── computing ──────────────────────────────────────────────────────────────────────────────
 
@@ -80,9 +81,10 @@ class Scheduler:
 
     def begin(self, hosts: Sequence[Host], policy: rules.Policy) -> Situation:
         """Begin a new schedule for these hosts: return the facts from which :meth:`make` computes it."""
-        self.rolling.begin()
-        self._wanted, self._others, self._names = False, False, _names(hosts)
         now, rolling = self._clock.monotonic(), self.rolling
+        rolling.begin()
+        self._begun += 1
+        self._wanted, self._others, self._names = False, False, _names(hosts)
         self._situation = Situation(tuple(hosts), policy, now, self._moves(), rolling.made, rolling.awaited())
         return self._situation
 
@@ -136,8 +138,7 @@ class Scheduler:
     def follow(self, situation: Situation, made: MadeSchedule) -> None:
         """Put a computed schedule into force."""
         self.rolling.follow(made.schedule, situation.begun, self.kinds.count)
-        self._cost_s, self._made = made.cost_s if self._is_beside else 0.0, situation
-        self._computed += 1
+        self._cost_s, self._made, self._computed = made.cost_s if self._is_beside else 0.0, situation, self._begun
 
     def renew(self, hosts: Sequence[Host], policy: rules.Policy) -> None:
         """Compute the schedule for these hosts now, if it is due and no separate thread computes it."""
@@ -166,13 +167,14 @@ class Scheduler:
         """Record that a host could train a pending job but has none in the schedule in force, so that a new schedule
         becomes due. Return True if the host must wait for the new schedule.
 
-        The host waits for one schedule only, at most ``_LATE_S`` seconds. Without a separate thread no host waits.
+        The host waits for one schedule only, whose computation begins after the host asked, and at most ``_LATE_S``
+        seconds. Without a separate thread no host waits.
         """
         if not self._is_beside:
             return False
         self._wanted, now = True, self._clock.monotonic()
-        computed, since = self._awaited.setdefault(host, (self._computed, now))
-        return computed == self._computed and now - since < _LATE_S
+        begun, since = self._awaited.setdefault(host, (self._begun, now))
+        return self._computed <= begun and now - since < _LATE_S
 
     def answered(self, host: str) -> None:
         """Record that a host got a final answer, so that it no longer waits for a schedule."""
