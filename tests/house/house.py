@@ -280,6 +280,8 @@ def asserts_no_promise(module):
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Assert) and (node.msg or not NARROWS.fullmatch(ast.unparse(node.test))):
             yield node.lineno, "an assert may only narrow a type, without a text: python -O leaves it out; use certain"
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "__doc__":
+            yield node.lineno, "python -OO leaves docstrings out: __doc__ is None"
 
 
 OPENERS = re.compile(r"(?:PURE: )?(?:Wh(?:at|ether|o|ose|om|oever|atever|ere|ich|y|en)|How|That)\b", re.IGNORECASE)

@@ -115,6 +115,7 @@ BREAKS = [
     (house.imports_on_windows, "training.fleet.store", "if True:\n  from resource import getrusage"),
     (house.asserts_no_promise, "training.fleet.queue", "assert changed == 1"),
     (house.asserts_no_promise, "training.fleet.queue", "assert row is not None, 'an attempt ends once'"),
+    (house.asserts_no_promise, "training.data.build", "about = __doc__.split('.')[0]"),
     (house.opens_plainly, "training.fleet.queue", '"""PURE: what a host does."""'),
     (house.opens_plainly, "training.fleet.queue", 'class Host:\n  """Whoever asks."""'),
     (house.opens_plainly, "training.data.split", 'async def f():\n  """How many there are."""'),

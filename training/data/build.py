@@ -400,7 +400,7 @@ def _parser() -> argparse.ArgumentParser:
         return value
 
     parser = argparse.ArgumentParser(
-        prog="python -m training.data.build", description=__doc__.split("\n")[0], allow_abbrev=False
+        prog="python -m training.data.build", description=(__doc__ or "").split("\n")[0], allow_abbrev=False
     )
     add = parser.add_argument
     add("episodes", type=Path, help="folder of recorded episodes (folders or .tar.zst files)")

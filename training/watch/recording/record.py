@@ -251,7 +251,7 @@ def _record_here(args: argparse.Namespace) -> Path:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m training.data.record", description=__doc__.split("\n")[0], allow_abbrev=False
+        prog="python -m training.data.record", description=(__doc__ or "").split("\n")[0], allow_abbrev=False
     )
     add = parser.add_argument
     add("--list", action="store_true", help="list the scenarios and stop")
