@@ -182,7 +182,7 @@ def test_a_line_that_is_no_report_ends_the_trainer(runner, start, line):
 
 
 def test_closing_does_not_wait_for_a_launcher_that_does_not_answer(runner, tmp_path, monkeypatch):
-    monkeypatch.setattr(supervise, "LAUNCHER", CHILDREN / "hangs.py")
+    monkeypatch.setattr(supervise, "LAUNCHER", CHILDREN / "never_imported.py")  # it says nothing
     monkeypatch.setattr(supervise, "START_WAIT_S", 600.0)
     monkeypatch.setattr(supervise, "KILL_WAIT_S", 0.1)
     failed = []
