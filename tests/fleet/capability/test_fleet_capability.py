@@ -207,11 +207,11 @@ def test_another_torch_driver_or_visibility_is_asked_anew_once(tmp_path, change)
     assert torch.asked == 2
 
 
-def test_the_cache_keeps_a_bounded_number_of_answers(tmp_path):
-    kept = tmp_path / "capability.json"
-    for cores in range(cuda.ANSWERS_KEPT + 3):
-        probe(FakeTorch(), cache_file=kept, cores=lambda cores=cores: cores).facts()
-    assert len(json.loads(kept.read_bytes())) == cuda.ANSWERS_KEPT
+def test_the_cache_keeps_the_newest_answers(tmp_path):
+    torch, kept, most = FakeTorch(), tmp_path / "capability.json", cuda.ANSWERS_KEPT
+    for cores in [*range(most + 3), *range(3, most + 3)]:
+        probe(torch, cache_file=kept, cores=lambda cores=cores: cores).facts()
+    assert (len(json.loads(kept.read_bytes())), torch.asked) == (most, most + 3)
 
 
 def test_a_gpu_that_torch_cannot_use_is_asked_about_again_later(tmp_path):

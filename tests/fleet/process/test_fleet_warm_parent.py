@@ -267,9 +267,12 @@ def test_a_parent_that_nobody_needs_gives_its_memory_back(fleets, caplog):
 
 
 def test_ended_launchers_are_not_kept(fleet):
+    end_of(fleet.start("word", 0))
+    open_files = len([*Path("/proc/self/fd").iterdir()])
     for _ in range(5):
         end_of(fleet.start("word", 0))
     assert len(fleet.runner._launchers) <= 2
+    until(lambda: len([*Path("/proc/self/fd").iterdir()]) <= open_files)
 
 
 def test_closing_does_not_wait_for_an_import(fleet, caplog):
@@ -280,6 +283,12 @@ def test_closing_does_not_wait_for_an_import(fleet, caplog):
     start.join(PATIENCE_S)
     assert not start.is_alive()
     assert sentences(caplog) == []
+
+
+def test_no_parent_imports_for_a_worker_that_closed_meanwhile(fleet):
+    fleet.warm.free_kib = lambda: setattr(fleet.warm, "_off", True) or 2**30
+    assert end_of(fleet.start("word", 0)).code == 0
+    assert fleet.warm.pids == []
 
 
 def test_little_memory_is_no_fault(fleets, caplog):

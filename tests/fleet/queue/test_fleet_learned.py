@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from builders import a_job
 from fakes import Counting, FakeClock
@@ -45,9 +47,10 @@ class World:
             record = {"train_s": seconds, "max_rss_kib": 1024**2, **more}
             self.queue.accept(grant.job, grant.attempt, "a" * 64, record)
 
-    def lose(self):
+    def lose(self, *, resumable=False):
         if self.live:
             grant = self.live.pop(0)
+            self.queue.moves.renew(grant.job, replace(grant.attempt, resumable=resumable), seq=1)
             self.lost.append(grant)
             self.queue.settle(grant.job, grant.attempt, EndReason.HOST_LOST)
 
@@ -124,13 +127,16 @@ def test_only_the_newest_attempts_are_held(world):
     assert len(Learned(world.queue.db, most=3).kinds()) <= 3
 
 
-@pytest.mark.parametrize(("again", "record"), [("desk", {}), ("laptop", {"stretches": [{"host": "desk"}]})])
-def test_an_attempt_that_went_on_from_a_saved_state_teaches_nothing(again, record):
+@pytest.mark.parametrize(
+    ("again", "resumable", "record"),
+    [("desk", False, {}), ("laptop", True, {}), ("laptop", False, {"stretches": [{"host": "desk"}]})],
+)
+def test_an_attempt_that_went_on_from_a_saved_state_teaches_nothing(again, resumable, record):
     world = World(jobs=1)
     learned = Learned(world.queue.db)
     learned.speeds()
     world.claim("desk")
-    world.lose()
+    world.lose(resumable=resumable)
     world.clock.advance(3600)
     world.claim(again)
     world.complete(10.0, **record)

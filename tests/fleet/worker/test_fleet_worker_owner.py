@@ -373,7 +373,8 @@ def test_a_lock_is_held_once_and_released_and_a_refusal_is_told(caplog):
     assert [each.held for each in locks] == [True]
     assert len(seen) == 3
     with caplog.at_level(logging.INFO):
-        for _ in range(3):  # it takes a moment until a refusal is there
+        for awake in (True, True, False, True, True):  # it takes a moment until a refusal is there
+            lookout.keep_awake(awake)
             locks[-1].why = "logind refuses"
             lookout.look()
             lookout.look()
