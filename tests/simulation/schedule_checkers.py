@@ -74,7 +74,8 @@ class WaitsAreBounded(ScheduleChecker):
     def asked(self, seen: Observation, request: Any, reply: ClaimReply) -> None:
         host, told, now = request.host_id, reply.declined, self.witness.receiver.clock.now()
         if told is None:
-            self._told.pop(host, None)
+            if reply.claim_id is not None:  # with another answer it may go on with its wait
+                self._told.pop(host, None)
             return
         times = (told.begins_at, told.ends_at, told.here_until, told.open_at)
         self.demand(all(map(math.isfinite, times)), f"{host} was told of the times {times}")
