@@ -22,7 +22,7 @@ from training.strict_json import Json, JsonObject
 
 T = TypeVar("T")
 
-PART = 2_000  # jobs read or written at once: a fifth of a second
+PART = 5_000  # jobs read or written at once: a third of a second; with fewer, each index is written more often
 # None of these is part of what a job's class is made of.
 _OF_NO_CLASS = frozenset({"name", "job_id", "seed", "priority", "n_resamples", "max_run_s", "max_silence_s"})
 
@@ -170,12 +170,13 @@ class PlanDraft:
         self.unchanged = 0
         self._digests: dict[str, bytes] = {}
         known = {row["job_id"]: row for row in db.all("plan_texts")}
-        planned = set(known)
-        for some in in_parts([spec["job_id"] for spec in self.specs if spec["job_id"] not in planned]):
+        planned = list(known)
+        for some in in_parts([spec["job_id"] for spec in self.specs if spec["job_id"] not in known]):
             known |= texts_of(db, some)
         for spec in self.specs:
             self._judge(spec, known.get(spec["job_id"]))
-        self.gone = sorted(planned.difference(self._digests))
+        # In the order of the rows: in that of the ids, each part would write nearly every page of the table.
+        self.gone = [job_id for job_id in planned if job_id not in self._digests]
 
     def _judge(self, spec: Json, row: Row | None) -> None:
         job_id, name, text = spec["job_id"], name_of(spec), strict_json.canonical(spec)

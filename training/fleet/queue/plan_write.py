@@ -84,7 +84,7 @@ class PlanWrite:
         queue, draft = self._queue, self._draft
         queue.db.run("move_edition", edition=self._edition)
         named = {name_of(spec): spec for spec in draft.specs} if draft.gone else {}
-        left = [leaving(known_job(queue.db, job_id), named) for job_id in draft.gone[:LISTED_MAX]]
+        left = [leaving(known_job(queue.db, job_id), named) for job_id in sorted(draft.gone)[:LISTED_MAX]]
         cancelled = [job_of(row) for row in queue.db.all("cancelled_in_plan")]
         queue.events.inserted(len(draft.new))
         queue.ahead.edited()
