@@ -39,6 +39,7 @@ SETTINGS = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
     "preserve_insertion_order": True,
+    "force_compression": "uncompressed",  # compressing takes longer than writing
 }
 TORN = re.compile(r"Line: (\d+).*?Expected Number of Columns: (\d+) Found: (\d+)", re.DOTALL)
 ZONED = "TIMESTAMP WITH TIME ZONE"
@@ -62,7 +63,8 @@ class CellStore:
         )
         own = {"temp_directory": f"{self._folder.name}/spilled"}
         own["memory_limit"] = f"{MEMORY_MIB * 1024 + COLUMN_KIB * len(names)}KiB"
-        self._connection = duckdb.connect(config={**own, **SETTINGS})
+        # In a file: a table in memory keeps a part of each column there, and one of 5 GB does not fit.
+        self._connection = duckdb.connect(f"{self._folder.name}/cells", config={**own, **SETTINGS})
 
     @property
     def folder(self) -> Path:
