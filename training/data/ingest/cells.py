@@ -34,7 +34,7 @@ PARQUET = ".parquet"
 # DuckDB's limit of memory, in all and for each column; with 256 KiB a column a table of 1,000 columns fails.
 MEMORY_MIB, COLUMN_KIB = 56, 768
 READ_BYTES = 8_000_000  # of a file at a time
-SETTINGS = {
+SETTINGS: dict[str, str | int] = {
     "threads": 1,  # a second one takes as much memory again and, as it spills, saves no time
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
