@@ -265,6 +265,17 @@ def test_what_a_server_repeats_is_no_sample():
     assert rows["t"].max().timestamp() <= 1_700_001_015.0
 
 
+def test_each_query_keeps_its_own_times_on_a_host_without_the_preset():
+    told = Told(hosts=("db:9187",))
+    told.series = lambda query, t: [] if "__name__" in query else [({}, np.sin(t))]
+
+    def fetch(url):
+        return told(url.replace("start=1700000000.0", "start=1700003600.0") if "query=late" in url else url)
+
+    rows = read_server("http://pi:9090", fetch, ASKED._replace(queries={"late": "late", "early": "early"})).rows
+    assert (rows["late"].count(), rows["early"].count()) == (241, 481)
+
+
 def test_long_times_are_asked_for_in_pieces(run):
     told = Told(hosts=("pi:9100",))
     long = ASKED._replace(until=1_700_086_400.0, match='job="node"', queries={"users": "u"})

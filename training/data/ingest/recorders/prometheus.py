@@ -1,9 +1,9 @@
 """Read samples from a Prometheus server, or from a file with answers of its HTTP API: each instance is one host.
 
-This module requests the node exporter's metrics (the "preset") sample by sample. The growth per second of each counter
-is computed here, so that each series shows a host's restart. A server repeats the last sample for up to five minutes if
-no new one came. A step in which no value changed is left out. The user's own queries to a server become additional
-channels.
+This module requests the node exporter's metrics (the "preset") sample by sample. This module, not the server,
+computes the growth per second of each counter. A server repeats the last sample for up to five minutes if no new one
+came. A step at which no value of an instance's preset changed is left out. The user's own queries to a server become
+additional channels.
 """
 
 from collections import defaultdict
@@ -152,9 +152,10 @@ def read_server(base: str, fetch: Fetch, asked: RangeQuery, header: str | None =
         asked_for = list(series(f'{{__name__=~"{names}",instance="{quoted}"{narrowed}}}'))
         found[instance] = _preset(instance, asked_for)
         notes += _without_loopback(instance, asked_for)
+    fresh = {instance: t for instance, channels in found.items() for t, _ in channels.values()}
     for name, query in asked.queries.items():
         for instance, values in _own(name, series(query)).items():
-            found.setdefault(instance, {})[name] = _when_fresh(values, found.get(instance, {}))
+            found.setdefault(instance, {})[name] = _at(fresh.get(instance, values[0]), values)
     if not found:
         raise DataError(
             f"The Prometheus at {where} has no host of the node exporter in that time (metric {ALWAYS}): say another "
@@ -245,7 +246,7 @@ def _numbers(series: Iterable[PromSeries]) -> _Values:
 
 def _preset(instance: str, series: Sequence[PromSeries]) -> dict[str, _Values]:
     """Return the times and values of one instance's channels, computed from series of the node exporter's metrics.
-    Raises DataError."""
+    Raises DataError if the instance is scraped more than once."""
     _check_once(instance, series)
     parts = defaultdict(list)
     for one in series:
@@ -302,13 +303,15 @@ def _placed(t: Times, at: Times, values: Floats) -> Floats:
 
 
 def _fresh(raw: Floats) -> Bools:
-    """Return a mask of the steps in which a value of ``raw`` (S, series) changed; all others repeat the last sample."""
+    """Return a mask of the first step, and of each step at which a value of ``raw`` (S, series) changed; all others
+    repeat the last sample."""
     same = (raw[1:] == raw[:-1]) | (np.isnan(raw[1:]) & np.isnan(raw[:-1]))
     return np.asarray(np.r_[True, ~same.all(axis=1)])
 
 
 def _rate(total: Floats, t: Times) -> Floats:
-    """Return a series' growth per second; NaN wherever the series is missing, however long that lasts."""
+    """Return a series' growth per second, as ``even.rates`` does; NaN where the series is missing, or has a single
+    value."""
     known = np.flatnonzero(~np.isnan(total))
     rate = np.full(t.size, np.nan)
     if known.size > 1:
@@ -326,8 +329,8 @@ def _summed(columns: Sequence[Floats], *, every: bool) -> Floats:
 
 
 def _own(name: str, series: Iterable[PromSeries]) -> dict[str, _Values]:
-    """Return the times and values of a user's query, by instance. Raises DataError if there are none, or an instance
-    has several series."""
+    """Return the times and values of a user's query, by instance. Raises DataError if there are none, a series names no
+    instance, or an instance has several series."""
     parts: dict[str, dict[tuple[tuple[str, str], ...], list[PromSeries]]] = defaultdict(lambda: defaultdict(list))
     for one in series:
         parts[_instance(one, f"the query {name!r}")][tuple(sorted(one.metric.items()))].append(one)
@@ -342,12 +345,12 @@ def _own(name: str, series: Iterable[PromSeries]) -> dict[str, _Values]:
     return {instance: _numbers(next(iter(found.values()))) for instance, found in parts.items()}
 
 
-def _when_fresh(values: _Values, beside: Mapping[str, _Values]) -> _Values:
-    """Return a query's values at the times of the preset's samples, because at other times the server repeats a sample;
-    all its values if the instance has no preset."""
-    at = next(iter(beside.values()))[0] if beside else values[0]
-    keep = np.isin(values[0], at)
-    return values[0][keep], values[1][keep]
+def _at(fresh: Times, values: _Values) -> _Values:
+    """Return those of the values whose time is among ``fresh``; between the times of a preset's samples, the server
+    repeats values."""
+    t, column = values
+    keep = np.isin(t, fresh)
+    return t[keep], column[keep]
 
 
 def _recorded(source: Path, found: Mapping[str, Mapping[str, _Values]], notes: Sequence[str]) -> shared.RecordedTable:

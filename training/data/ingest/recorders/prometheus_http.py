@@ -27,7 +27,7 @@ def is_address(text: str) -> bool:
 
 
 def without_password(url: str) -> tuple[str, str | None]:
-    """Return the address without its user name and password, and the header for authorization (None without one).
+    """Return the address without user name, password, query and fragment, and the header for authorization, or None.
 
     The header contains the user name and password of the address, or else the token, or ``NAME:PASSWORD``, in the
     environment variable ``PROMETHEUS_TOKEN``. Raises DataError if ``url`` does not begin with http:// or https:// and a
