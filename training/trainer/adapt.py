@@ -2,11 +2,11 @@
 
 ``REFERENCE`` holds the host's ordinary work: a recording or a folder of them (``record --baseline``), or a processed
 data set with references. With ``--data FOLDER``, the data set that the model was trained on, a supervised model is
-trained again. If exactly one class is benign, the first half of the new reference then trains as benign windows. A
-training with ``--data`` keeps the host's threshold that the earlier model computed from the whole reference: a model
-scores its own training data too low. Without ``--data`` the weights do not change: only the host's level is set and,
-for a model that measures hosts from their references, the host's centre. The checkpoint in ``DIR`` has the digests of
-the earlier checkpoint and of the reference.
+trained again. With ``--data``, if exactly one class is benign, the first half of the new reference trains as benign
+windows. A training with ``--data`` keeps the host's threshold that the earlier model computed from the whole reference:
+a model scores its own training data too low. Without ``--data`` the weights do not change: only the host's level is set
+and, for a model that measures hosts from their references, the host's centre. The checkpoint in ``DIR`` has the digests
+of the earlier checkpoint and of the reference.
 """
 
 import sys

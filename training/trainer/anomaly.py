@@ -3,14 +3,14 @@
 A view is a row of numbers about a window: the means of its channels, their spreads, the outputs of a network. In each
 view a window is measured from the ordinary work of its own host, or without a reference from the middle of the training
 windows (`Centres`). A window's distance to the nearest benign windows is taken after whitening (`Neighbours`). To make
-distances comparable between views, each is converted to how rare it is among benign windows that nothing was fitted on
-(`Surprise`). Labelled windows of the training side choose which view, or which views together, make the score
-(`choose`).
+distances comparable between views, each is converted to how rare it is among benign windows from which neither
+distances nor network weights were learnt (`Surprise`). Labelled windows of the training side choose which view, or
+which views together, make the score (`choose`).
 
-The class `Surprises` combines centres, distances and surprise of all views: ``fit(benign windows, calibration windows,
-references)``, ``settled(references)``, then ``of(windows)`` gives their surprises (n, V), which another model may use
-as inputs. The module uses only NumPy and scikit-learn. Tables of distances are made block by block, so that the memory
-for them does not grow with the number of windows scored.
+The class `Surprises` combines centres, distances and surprise of all views: ``fit(benign windows, further benign
+windows, references)``, ``settled(references)``, then ``of(windows)`` gives their surprises (n, V), which another model
+may use as inputs. Tables of distances are made block by block, so that the memory for them does not grow with the
+number of windows scored.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ FEW = 4  # reference windows that count as much for a host's centre as all train
 
 
 class Centres(NamedTuple):
-    """The middle (D,) of each host's ordinary work in one view: the mean of its reference windows.
+    """The centre (D,) of each host in one view: the mean of its reference windows, drawn towards ``usual``.
 
-    The shorter the reference, the more its centre is drawn towards ``usual``, the middle of the training windows. A
-    host without a reference is measured from ``usual``.
+    ``usual`` is the mean of the benign training windows. The shorter a reference, the more its centre is drawn towards
+    ``usual``. A host without a reference is measured from ``usual``.
     """
 
     usual: Floats
@@ -137,9 +137,10 @@ def _standard(rows: Floats, gain: Floats) -> Floats:
 
 
 class Surprise(NamedTuple):
-    """Converts scores (n,) to -log p, with p the share of benign calibration windows at least as strange.
+    """Converts scores (n,) to -log p, with p the share of the benign windows in ``ladder`` that are at least as
+    strange.
 
-    Up to the score at which the rarest tenth of the m calibration windows begins, p is (1 + the number of windows at
+    Up to the score at which the rarest tenth of the m windows begins, p is (1 + the number of windows at
     least as strange) / (m + 1). Beyond the score at which the rarest tenth begins, p falls exponentially, at the rate
     of that tenth, so that very unusual windows still differ.
     """
@@ -149,7 +150,8 @@ class Surprise(NamedTuple):
 
     @classmethod
     def fit(cls, benign: Floats) -> Surprise:
-        """Learn from ``benign`` (m,), scores of windows that nothing was fitted on."""
+        """Learn from ``benign`` (m,), the scores of windows from which neither distances nor network weights were
+        learnt."""
         ladder = np.sort(benign)
         edge = _edge(ladder.size)
         excess = float((ladder[edge:] - ladder[edge]).mean())
@@ -245,7 +247,7 @@ class Surprises(NamedTuple):
         return self._with(lambda name, usual: usual._replace(own=own.get(name, {})))
 
     def arrays(self) -> dict[str, AnyArray]:
-        """Return all learnt arrays by name, from which ``load`` rebuilds an equal object."""
+        """Return all learnt arrays by name, from which ``load`` rebuilds an equal object without hosts' centres."""
         found: dict[str, AnyArray] = {}
         for name, view in self.views.items():
             near, rare = view.near, view.surprise
@@ -304,7 +306,8 @@ class ChosenViews(NamedTuple):
 
 
 def choose(names: Sequence[str], surprises: Floats, strange: Bools, *, network: Sequence[str]) -> ChosenViews:
-    """Choose the views of the score by surprises (n, V) of training-side windows that nothing was fitted on.
+    """Choose the views of the score by surprises (n, V) of training-side windows from which neither distances nor
+    network weights were learnt.
 
     Those marked in ``strange`` (n,) are not benign. Candidates are each view outside of ``network`` alone, the mean of
     these, and the mean of all views; among equals the first wins. A network's views alone, and pairs of views, are no

@@ -1,4 +1,5 @@
-"""Plain methods with which each model is compared, on the same features, split and threshold rule.
+"""Plain methods with which each model is compared, on the features of the same windows, with the same split and
+threshold rule.
 
 The plain methods get all that a model gets: the references used for training, each host's level and, once the
 validation windows have chosen the settings, these windows for another fit. Each method's incident rule is chosen by its

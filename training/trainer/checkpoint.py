@@ -120,7 +120,7 @@ def write(out_dir: Path, document: Json, sidecar: bytes, suffix: str) -> Path:
 
 
 def read(path: Path) -> Checkpoint:
-    """Read a checkpoint and its sidecar, and check the sidecar's digest before any weight is loaded; raises
+    """Read a checkpoint and its sidecar, and check the digests of both without loading a weight; raises
     ``CheckpointError``."""
     document = _read_json(path)
     try:

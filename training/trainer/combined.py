@@ -50,7 +50,7 @@ class Weights:
     surprise, both compressed by `_bounded`.
 
     ``odds`` and ``surprise`` are never below 0. ``rows`` are the data set's windows that chose the weights, none for
-    fixed weights; ``why`` has sentences for the report.
+    fixed or loaded weights; ``why`` has sentences for the report.
     """
 
     start: float

@@ -1,12 +1,12 @@
 """``python -m training.trainer.compare A.ckpt.json B.ckpt.json … DATA``: test whether one model is better, or only
 lucky.
 
-All models are judged on windows that none of them saw: the test side of the split that their checkpoints name. The
-program makes this split again from ``DATA``, the data set that all were trained on, and checks its fingerprint. Without
-``--other-data``, other data are refused, and so are models that split their common data differently. With
-``--other-data``, all are judged on the recordings in ``DATA`` that no model has learnt from. The gap between an oracle
-model and a realistic one shows what oracle channels are worth. Given two folders, the program compares two rotations
-host by host.
+Without ``--other-data``, all models are judged on windows that none of them saw: the test side of the split that their
+checkpoints name. The program makes the models' split again from ``DATA``, the data set that all were trained on, and
+checks its fingerprint. Without ``--other-data``, other data are refused, and so are models that split their common data
+differently. With ``--other-data``, all are judged on the recordings in ``DATA`` that no model has learnt from. The gap
+between an oracle model and a realistic one shows what oracle channels are worth, if the data have any. Given two
+folders, the program compares two rotations host by host.
 """
 
 import argparse

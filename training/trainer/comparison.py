@@ -1,8 +1,8 @@
 """Compare models on windows that none of them saw: gaps paired by episode, and which model is first.
 
 The windows that rank the models also give their figures, so the first model's figure is too high. For more than two
-models the result says by about how much, and calls a model tied with the first unless a paired test shows a difference.
-The program `training.trainer.compare` reads the arguments and calls this module.
+models the result says by about how much the first's figure is too high, and calls a model tied with the first unless a
+paired test shows a difference. The program `training.trainer.compare` reads the arguments and calls this module.
 """
 
 from collections.abc import Callable, Sequence
@@ -166,8 +166,8 @@ def _shared_test(models: Sequence[Judged]) -> Ints:
 
 
 def _unseen_by_content(models: Sequence[Judged]) -> JudgedOn:
-    """Return the row numbers of the windows of recordings that no model used for training, stopping or calibration, on
-    any data.
+    """Return the row numbers of the windows of recordings that no model is known to have used for training, stopping or
+    calibration.
 
     Return also how many windows were left out, and the names of models of which it is unknown which windows they used.
     Raises ``BadData``.

@@ -132,8 +132,8 @@ class Progress:
         self._out.flush()
 
     def epoch(self, epoch: int, epochs: int, *, loss: float, metric: float | None) -> None:
-        """Report an epoch, or a tree. A line less than ``MIN_GAP_S`` after the one before is left out, except that of
-        the last epoch.
+        """Report an epoch, or a tree. A line less than ``MIN_GAP_S`` seconds after the previous one is left out, except
+        that of the last epoch planned in the run.
 
         ``eta_s`` assumes that all epochs will be needed: a training that stops early ends sooner. Each following
         training or part (see ``training`` and ``part``) is assumed to have as many epochs as this one.
@@ -254,7 +254,8 @@ def is_out_of_memory(error: Exception) -> bool:
 
 
 def limit_threads(threads: int) -> None:
-    """Limit every numerical library to ``threads``: those imported already and those imported later."""
+    """Limit numerical libraries to ``threads``: those imported later by environment variables, and the BLAS and OpenMP
+    libraries loaded already by threadpoolctl."""
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
     if "numpy" in sys.modules:  # forked from a process that has imported some, with one thread each
         from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]

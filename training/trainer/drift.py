@@ -1,10 +1,10 @@
 """``python -m training.trainer.drift CKPT DATA``: report which hosts have changed, and whether alarms can be believed
 there.
 
-``DATA`` is a processed data set. The windows of each host in ``DATA``, in time order, are compared with the host's
-reference recordings by the rule of `training.trainer.shift_test`: each channel's level and its spread. A lasting change
-is reported with its channels and its beginning. A lasting attack looks the same as new work, so a change never
-suppresses an alarm.
+``DATA`` is a processed data set. The later windows of each host in ``DATA`` are compared with the earlier ones and the
+host's reference recordings, if any, by the rule of `training.trainer.shift_test`: each channel's level and its spread.
+A lasting change is reported with its channels and its beginning. A lasting attack looks the same as new work, so a
+change never suppresses an alarm.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Drift:
 
 
 def drift(judged: Judged) -> list[Drift]:
-    """Compare each host of the data with its own reference."""
+    """Compare the later windows of each host of the data with its earlier ones and its own reference, if any."""
     import numpy as np
 
     from training.trainer import ranges

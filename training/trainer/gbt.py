@@ -4,8 +4,8 @@ The prediction is the weighted mean of two boosters: one starts from nothing, on
 if levels shift between hosts, the linear model if there are few windows. Validation windows hardly show which booster
 suits a new host, and the mean was better than either. A booster that is clearly worse on the validation windows gets
 less weight. To find its number of rounds, each booster is boosted until the loss on the validation windows has not
-fallen for ``patience`` rounds. A new booster is then made from training and validation windows together, with
-proportionally more rounds.
+fallen for ``patience`` rounds, at most ``n_estimators``. A new booster is then made from training and validation
+windows together, with proportionally more rounds.
 
 From windows that lack a feature, trees learn which branch to take without it. A feature that no training window lacked
 is replaced by its median where it is absent.
@@ -76,7 +76,8 @@ class BoosterPart(NamedTuple):
         return softmax(_logits(self.booster, matrix) / self.temperature)
 
     def contributions(self, values: Floats32, threads: int) -> Floats:
-        """Return (n, K, F + 1): what each feature adds to each logit, and last the constant part; exact for trees."""
+        """Return (n, K, F + 1): what each feature adds to each logit over the temperature, and last the constant part;
+        exact for trees."""
         matrix = _matrix(values, self.linear, threads)
         raw = np.asarray(self.booster.predict(matrix, pred_contribs=True), float)
         found = raw if raw.ndim == 3 else np.stack((np.zeros_like(raw), raw), axis=1)
@@ -245,6 +246,7 @@ class Bins:
         """Return the windows ``rows`` in bins, starting from the margins of ``linear``.
 
         For equal ``rows`` call this without ``linear`` first: a matrix that once got such margins cannot lose them.
+        Matrices are kept by their number of rows, so different ``rows`` must differ in number.
         """
         binned = self._made.get(rows.size)
         if binned is None:
@@ -256,7 +258,8 @@ class Bins:
     def judge(self, rows: Ints, linear: Linear | None, train: Binned) -> Binned:
         """Return the windows ``rows``, which decide when to stop, starting from the margins of ``linear``.
 
-        Windows that exceed the limit of memory are stored in files, in bins with the same edges as those of ``train``.
+        If these windows exceed the limit of memory, all are stored in files, in bins with the same edges as those of
+        ``train``.
         """
         task, y = self._task, self._task.y[rows]
         if self._holds(HELD_TWICE * rows.size):
@@ -324,7 +327,8 @@ def require_room(folder: Path, size: int) -> None:
 
 
 class Pages(xgboost.DataIter):
-    """Feeds windows to XGBoost's external memory, ``step`` at a time; XGBoost stores its bins in ``files``."""
+    """Feeds windows to XGBoost's external memory, ``step`` at a time; XGBoost stores their bins in files whose paths
+    begin with ``files``."""
 
     def __init__(
         self, X: Floats32, rows: Ints, y: Ints, weights: Floats, *, step: int, files: Path, page_bytes: int
@@ -374,7 +378,8 @@ def _linear(task: Task, start: int, rows: Ints) -> Linear | None:
 
 
 class Boosting(NamedTuple):
-    """One of a run's boostings: its ``number``, and the number of rounds boosted ``before`` it, for progress lines."""
+    """One of a run's boostings: its ``number``, from which its random seeds follow, and for progress lines the number
+    of rounds ``before`` it."""
 
     task: Task
     keeper: Keeper

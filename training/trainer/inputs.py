@@ -36,7 +36,7 @@ NONE_ASIDE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """N windows in the order of the data set; ``X`` is what the model learns from."""
+    """N windows in the order of the data set; ``X`` has them in the form that the model takes."""
 
     X: Floats32  # (N, F) features, or (N, C, T) samples
     names: tuple[str, ...]  # of the features, or of the channels
@@ -85,12 +85,14 @@ class Inputs:
 
     @property
     def hides_nothing(self) -> bool:
-        """Tell whether both modes see the same channels; then models of the two modes do not differ."""
+        """Tell whether both modes may see every channel here. If the inputs are of the oracle mode, a realistic model
+        then sees the same channels."""
         return all(len(channel.modes) > 1 for channel in self.schema.channels)
 
     @property
     def from_references(self) -> bool:
-        """Tell whether the values of each host are measured from the host's own reference."""
+        """Tell whether values are relative to the host's own reference or, for a host without one, to the median of all
+        hosts'."""
         return bool(self.schema.normaliser.get("type") == "host_baseline")
 
 
@@ -182,7 +184,7 @@ def from_dataset(
 def split_inputs(inputs: Inputs, *, target_fpr: float, **asked: Any) -> Split:
     """Split the windows into four sides, the same for equal data and arguments. Raises ``BadData``.
 
-    Each recording is on one side only; recordings that share samples are on the same side. The calibration side is
+    Each recording is on one side at most; recordings that share samples are on the same side. The calibration side is
     empty if no class is benign, or if too few benign windows would be there to set a threshold. The arguments ``asked``
     are those of `make_split`.
     """

@@ -24,7 +24,8 @@ BLOCK = 16_384  # windows
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """A linear map from features (n, F) to margins. An absent feature counts as the mean of its scaled values.
+    """Computes margins from features (n, F): a linear map of the features scaled by asinh. An absent feature counts as
+    the mean of its scaled values.
 
     The first four arrays are (F,): they scale the features (see ``_standard``).
     """

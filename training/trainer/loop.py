@@ -161,7 +161,7 @@ def _batches(windows: Windows, spec: LoopSpec, epoch: int) -> Sequence[Tensor]:
     """Return the row numbers of an epoch's windows in batches.
 
     A last batch of a single window is left out, as norms cannot process it, unless it is the only batch. The order is
-    drawn on the CPU, so that every device learns in the same order, and moved once.
+    drawn on the CPU from seed and epoch, and moved to the device of the windows in one copy.
     """
     generator = torch.Generator().manual_seed(spec.seed * 100_003 + epoch)
     order = windows.order(generator, spec.batch_size)

@@ -24,7 +24,8 @@ ALWAYS = ("numpy", "polars", "scikit-learn", "scipy", "zstandard", "jinja2")
 
 
 class RunKey(NamedTuple):
-    """All facts that can change a run's result. Runs of equal keys write byte-identical checkpoints and reports.
+    """All facts that can change a run's result. Runs of equal keys write byte-identical checkpoints and reports, unless
+    they moved between processors.
 
     The key holds no path, date, duration or name of the training machine.
     """

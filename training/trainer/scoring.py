@@ -110,8 +110,8 @@ def follow(judged: Judged, state: Path | None = None, confirm: Sequence[str] = (
 
     Without a threshold nothing is found, and the file ``state`` is neither read nor written. With a threshold,
     incidents and changes continue from a ``state`` file of the same model, and the file is updated. The reported
-    changes of the hosts ``confirm`` are confirmed before any window is processed. Raises ``BadArguments`` for a host
-    without a reported change, or a file that is no state file.
+    changes of the hosts ``confirm`` are confirmed before any window is processed. If the model has a threshold, raises
+    ``BadArguments`` for a host in ``confirm`` without a reported change, and for a file that is no state file.
     """
     thresholds, document, rows = judged.thresholds, judged.document, judged.inputs.timed
     if thresholds is None:

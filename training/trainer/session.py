@@ -77,8 +77,9 @@ def train(
 ) -> None:
     """Train what ``args`` ask for, and write checkpoint and report; ``ignore_state`` begins without the saved state.
 
-    Raises ``TrainerError``, ``BadData``, or ``Interrupted``, before which the state is saved if the training has begun.
-    The references ``added`` join those of the data set: they train the model or set levels (see `references.part`).
+    Raises ``TrainerError`` or ``BadData``. Raises ``Interrupted`` if a stop is requested; the state is saved before, if
+    the training has begun. The references ``added`` join those of the data set: they train the model or set levels (see
+    `references.part`).
     """
     clock = clock or SystemClock()
     began = clock.now()
@@ -375,7 +376,8 @@ def _new_behaviours(
     test: Scored,
     point: OperatingPoint | None,
 ) -> JsonDict:
-    """Return the report's section on behaviours left out of training; empty if there is nothing to say."""
+    """Return the report's section on behaviours that were left out of training or never trained; empty if there is
+    nothing to say."""
     if not left_out.speaks:
         return {}
     known = ShownModel(test, None if point is None else point.alarms(test), judged.inputs.classes)
@@ -400,8 +402,8 @@ def _scenarios(judged: TrainedModel, test: Scored, point: OperatingPoint | None)
 
 
 def _alone(judged: TrainedModel, test: Scored, evaluation: Evaluation) -> JsonDict | None:
-    """Return the single feature with the highest AUROC if the model's own exceeds ``TOO_GOOD``; else None, and without
-    a benign class."""
+    """Return the single feature with the highest AUROC if the model's own AUROC exceeds ``TOO_GOOD``; otherwise, or
+    without a benign class, None."""
     value = evaluation.metrics["auroc"]["value"]
     if value is None or value <= TOO_GOOD or not judged.inputs.classes.benign:
         return None

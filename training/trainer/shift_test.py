@@ -185,7 +185,8 @@ def _place(ranks: Floats, starts: Sequence[int], tried: int) -> int:
 
 
 def _rising(ranks: Floats, start: int) -> float:
-    """Return the share of pairs, a stretch before and one from ``start`` on, in which the later one is higher."""
+    """Return the share of pairs, a stretch before and one from ``start`` on, in which the later one is higher; ties
+    count half."""
     n = ranks.size - start
     return (float(ranks[start:].sum()) - n * (n + 1) / 2) / (n * start)
 
@@ -203,8 +204,8 @@ def _p(n: int, m: int, rising: float, unlike: float, widening: float) -> float:
 
 
 def _tail(n: int, m: int, most: int) -> float:
-    """Return the probability that at most ``most`` of the n x m pairs are in the rarer order, if all orders are equally
-    likely."""
+    """Return the probability that in at most ``most`` of the n x m pairs the later value is higher, if all orders are
+    equally likely."""
     return float(_orders(n, m)[most]) / comb(n + m, n) if most >= 0 else 0.0
 
 

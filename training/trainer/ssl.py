@@ -1,4 +1,4 @@
-"""``transformer_ssl``: measures how unlike a window is to benign ones, in several views that need no labels.
+"""``transformer_ssl``: measures how unlike a window is to benign ones, in several views.
 
 Four views are plain statistics; two come from a network that learnt, on benign windows, to predict hidden channels from
 the others. Labels are used twice, but never to fit weights: malicious windows are kept out of training, and labelled

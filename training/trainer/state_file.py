@@ -39,8 +39,9 @@ class StateFile:
     """Saves a run's state in a file. Only a run whose key is the same, or differs in ``PROCESSOR`` facts alone, resumes
     from the state.
 
-    The file has one line of JSON, then the state. The file is written at the first safe point after each ``EVERY_S``,
-    so that a power cut costs about a minute, and removed when the run is done.
+    The file has one line of JSON, then the state. ``tick``, called at each safe point, saves if ``EVERY_S`` seconds
+    have passed since the start or the last save, so that a power cut costs about a minute. ``save`` saves at once;
+    ``discard`` removes the file when the run is done.
 
     A run that resumed on another processor, which rounds differently, lists all its processors in :attr:`mixed`.
     """

@@ -143,8 +143,8 @@ class Called(NamedTuple):
 
 
 def feed_all(streams: Streams, windows: Iterable[tuple[str, str, Window]]) -> list[Called]:
-    """Process windows (stream, host, window) in order; return all incidents that were open at any time, in their latest
-    form."""
+    """Process windows (stream, host, window) in order; return, in its latest form, each incident that was open after
+    one of them or ended at one."""
     by_id = {}
 
     def note(stream: str, host: str, incident: Incident, *, over: bool) -> None:

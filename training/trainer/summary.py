@@ -77,7 +77,7 @@ def _by_host(judged: Judged) -> list[str]:
 
 
 def _some(lines: Sequence[str]) -> list[str]:
-    """Return the first ``SHOWN`` lines; if there are more, also a line that says how many."""
+    """Return the first ``SHOWN`` lines; if there are more, also a line that says how many more."""
     return [*lines[:SHOWN], *([f"and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else [])]
 
 
@@ -123,7 +123,8 @@ def _why(judged: Judged, called: Sequence[Called], reasons: Reasons | None) -> l
 
 
 def _levels(judged: Judged) -> list[str]:
-    """Return a line for each of the first ``SHOWN`` hosts whose threshold differs visibly from the calibrated one."""
+    """Return a line for each host whose threshold differs visibly from the calibrated one, shortened by `_some`; empty
+    without thresholds of hosts."""
     hosts, calibrated = judged.hosts, judged.calibrated
     if hosts is None or calibrated is None:
         return []

@@ -182,7 +182,8 @@ class Weighed(Protocol):
 
     @property
     def chosen_by(self) -> Ints:
-        """The rows of the data set that the choice used, none of them on the test side; empty if nothing was chosen."""
+        """The rows of the data set that the choice used, none of them on the test side; empty if nothing was chosen, or
+        if the model was loaded."""
 
 
 def evenly(count: int, most: int) -> Ints:

@@ -49,8 +49,8 @@ def behaviours_of(rows: Rows, classes: Classes, scenarios: Mapping[str, str]) ->
 def without(split: Split, rows: Rows, behaviour: Names, name: str) -> Split:
     """Return the split without one behaviour on the sides that train, stop or calibrate; the test side is unchanged.
 
-    A recording with no other behaviour is removed from these sides as a whole, because windows labelled benign around a
-    behaviour may show it.
+    A recording that shows this behaviour and no other is removed from these sides as a whole, because windows labelled
+    benign around a behaviour may show it.
     """
     gone = about(rows.recording, behaviour, name)
     train, val, cal = (rows[~gone[rows]] for rows in map(split.side, (Side.TRAIN, Side.VAL, Side.CAL)))
@@ -124,8 +124,8 @@ def figures(
     those of the model that learnt the behaviours.
 
     JSON values. AUROC over all is the mean over behaviours; so is the rate of false alarms, while the share of caught
-    windows pools the windows of all behaviours. Intervals come from resampled episodes, so they say nothing about
-    further behaviours. ``skipped`` names behaviours that were not left out, each with the reason.
+    windows pools the windows of all behaviours. Intervals show the variation between episodes, so they say nothing
+    about further behaviours. ``skipped`` names behaviours that were not left out, each with the reason.
     """
     scored = known.scored
     episodes = int(np.unique(scored.rows.recording[known.benign]).size)  # that have benign windows

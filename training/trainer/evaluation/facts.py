@@ -173,7 +173,8 @@ def _lonely(per_host: Json) -> str:
 
 
 def _noisiest(facts: Facts, scenarios: Sequence[Json]) -> Json | None:
-    """Return the benign scenario with the highest rate of false alarms; None if none counts, or if only one exists.
+    """Return, of the benign scenarios that count, the one with the highest rate of false alarms; None if none counts,
+    or if there are not two benign scenarios.
 
     A scenario counts if its rate is surely above the promise, and at least ``LOUD`` times as high.
     """
@@ -225,8 +226,8 @@ def above_chance(auroc: Metric | None) -> bool:
 
 
 def percent(share: float) -> str:
-    """Format a share in per cent: with one decimal below 10 %, and where a whole number would wrongly show 0 or 100 %;
-    otherwise as a whole number."""
+    """Format a share in per cent: with one decimal, unless it is 0, below 10 % and where a whole number would wrongly
+    show 0 or 100 %; otherwise as a whole number."""
     whole = round(100 * share)
     if (whole == 0 and share > 0) or (whole == 100 and share < 1) or 0.5 < 100 * share < 9.95:
         return f"{100 * share:.1f} %".replace(".0 %", " %")

@@ -381,9 +381,9 @@ def choose(found: Sequence[LeftOut], target: float) -> tuple[LevelUse, str]:
     host counts the same.
 
     ``FOLLOWS`` never catches less than ``ONLY_UP``. ``FOLLOWS`` is chosen if its false alarms are at most ``KEPT``
-    times the promise, or exceed those of ``ONLY_UP`` by at most ``MAY_COST`` times the promise. If ``FOLLOWS`` has more
-    false alarms than that, or if no host could be left out, the rule is ``ONLY_UP``. ``CALIBRATED`` is never chosen
-    here: that the calibrated threshold holds on the calibration hosts says little about another host.
+    times the promise, or exceed those of ``ONLY_UP`` by at most ``MAY_COST`` times the promise. If the false alarms of
+    ``FOLLOWS`` exceed both limits, or if no host could be left out, the rule is ``ONLY_UP``. ``CALIBRATED`` is never
+    chosen here: that the calibrated threshold holds on the calibration hosts says little about another host.
     """
     if not found:
         return LevelUse.ONLY_UP, "one host that calibrated has a reference, and cannot be left out"

@@ -65,8 +65,8 @@ class Timeline(NamedTuple):
 
 
 def runs_of(rows: Rows, stride_s: float) -> Runs:
-    """Sort the windows by recording and time. If any start time is missing, all windows count as one ``stride_s`` apart
-    in their order."""
+    """Sort the windows by recording and time; of those of a recording that begin at one time, keep only the first. If
+    any start time is missing, all windows count as one ``stride_s`` apart in their order."""
     start, end = rows.t_start, rows.t_end
     if not np.isfinite(start).all():
         start, end = np.arange(len(rows), dtype=float) * stride_s, np.full(len(rows), np.nan)
@@ -75,8 +75,8 @@ def runs_of(rows: Rows, stride_s: float) -> Runs:
 
 
 def stride_of(rows: Rows, *, nominal_s: float) -> float:
-    """Return the median time between neighbouring windows of a recording; ``nominal_s`` if a start is unknown, or if no
-    recording has two windows."""
+    """Return the median time between the starts of neighbouring windows of a recording; ``nominal_s`` if a start is
+    unknown, or if no recording has two windows."""
     if not np.isfinite(rows.t_start).all():
         return nominal_s
     runs = runs_of(rows, nominal_s)

@@ -35,7 +35,7 @@ class Estimate(NamedTuple):
 def clusters(episode: Names) -> tuple[Ints, int]:
     """Return the number (N,) of each window's cluster, and the number of clusters.
 
-    A cluster is one episode. If there are more than ``MAX_CLUSTERS`` episodes, each cluster has several, at random,
+    A cluster is one episode. More than ``MAX_CLUSTERS`` episodes are joined at random into ``MAX_CLUSTERS`` clusters,
     which does not change the expected variance (random groups).
     """
     ids, index = np.unique(episode, return_inverse=True)
@@ -147,7 +147,7 @@ def percentile_interval(estimate: Estimate, n_support: int, *, bounded: bool = T
     ``bounded`` means that the value lies between 0 and 1 by nature. If the value and all resamples of a ``bounded``
     estimate equal 0, or all equal 1, one end of the interval is the exact binomial bound for ``n_support`` episodes. If
     all resamples of a difference (not ``bounded``) equal its value and it is not 0, the interval extends twice the
-    exact binomial bound to both sides.
+    exact binomial bound to both sides, within -1 to 1.
     """
     valid = estimate.samples[np.isfinite(estimate.samples)]
     enough = valid.size >= max(1, _MIN_VALID * estimate.samples.size)

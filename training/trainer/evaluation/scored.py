@@ -179,7 +179,7 @@ EPOCH = 1e8  # seconds: a clock beyond 1973 is no recording's own
 
 def pace(scored: Scored) -> Pace | None:
     """Compute the hosts' mean pace: the time that each one's windows cover, summed over hosts, divided by the number of
-    windows; None if times are unknown.
+    windows; None if no start is known, or if a host shows no time between windows.
 
     The length of a window only matters on a host none of whose recordings has two windows. Recordings of a single
     window are joined by host. Overlapping recordings on one clock count as simultaneous, and all their windows count.

@@ -48,8 +48,8 @@ class Sides(NamedTuple):
         return [name for name, n in self.classes[Side.TEST].items() if n and not any(side[name] for side in learnt)]
 
     def notes(self) -> list[str]:
-        """Return sentences for readers of the figures: classes missing on a side, and hosts missing when split by
-        time."""
+        """Return sentences for readers of the figures: classes missing on a side and, if split by time, hosts only in
+        the test or not in it."""
         notes = []
         for side in Side:
             lacking = [name for name, n in self.classes[side].items() if not n]

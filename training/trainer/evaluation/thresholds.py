@@ -121,12 +121,13 @@ class OperatingPoint:
 def operating_point(
     cal: Scored, target_fpr: float, *, classes: Classes, references: ReferenceScores | None = None
 ) -> OperatingPoint:
-    """Choose the threshold on benign calibration windows so that about a fraction ``target_fpr`` (0 to 0.5) exceeds it.
+    """Choose the threshold on benign calibration windows so that about a fraction ``target_fpr`` (above 0, below 0.5)
+    exceeds it.
 
-    Split-conformal: of n benign scores the ceil((n + 1)(1 - target))-th smallest. If n is too small for that (see
-    `needed`), the point has no threshold. Windows of one episode repeat each other, so the rate really obtained varies
-    like a Beta distribution of the number of *episodes*. Hosts with ``references`` may have thresholds of their own
-    (see `host_thresholds`).
+    Split-conformal: of n benign scores the ceil((n + 1)(1 - target))-th smallest. With fewer benign scores than
+    `needed` returns, the point has no threshold. Windows of one episode repeat each other, so the rate really obtained
+    varies like a Beta distribution of the number of *episodes*. Hosts with ``references`` may have thresholds of their
+    own (see `host_thresholds`).
     """
     if not 0 < target_fpr < 0.5:
         raise ValueError(f"target_fpr must lie between 0 and 0.5, not {target_fpr}")

@@ -296,7 +296,7 @@ RULES = [rule._replace(about=about, when=when) for about, own in SUBJECTS.items(
 
 
 def verdict(report: Report) -> str:
-    """Return the verdict's sentences, joined; the first one can be read alone."""
+    """Return the verdict's sentences, joined by spaces."""
     named = vars(facts_of(report))
     return " ".join(rule.says.format_map(named) for rule in judged(report) if rule.says)
 
