@@ -29,7 +29,7 @@ class ClientError(Exception):
 
 
 class Unreachable(ClientError):  # noqa: N818 - named like the refusals
-    """No answer came from the receiver, or an incomplete one."""
+    """No answer came from the receiver, or one that is incomplete or of an unexpected form."""
 
 
 class Stranger(Unreachable):

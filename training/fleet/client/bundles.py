@@ -111,7 +111,8 @@ class _Upload:
 
 @dataclass
 class _Tail:
-    """The rest of a file as a request's body; after each block ``progress`` is called with the bytes read."""
+    """The rest of a file as a request's body; after each block ``progress`` is called with the position reached in the
+    file and the file's size."""
 
     file: BinaryIO
     done: int

@@ -339,7 +339,7 @@ class FleetClient:
             after = page["next_after"]
 
     def workers(self) -> JsonObject:
-        """Get every host that ever asked for work: one ``WorkersReply``, as a dict, with the hosts of all pages."""
+        """Get all hosts that the receiver knows: one ``WorkersReply``, as a dict, with the hosts of all pages."""
         answer = self.call("workers")
         while after := answer["next_after"]:
             page = self.call("workers", after=after)

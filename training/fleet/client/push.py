@@ -115,8 +115,8 @@ def recording_hosts(root: Path) -> list[str]:
 def push(
     calls: DatasetCalls, root: Path, listing: Listing, name: str | None, progress: Progress
 ) -> tuple[dict[str, Any], int]:
-    """Upload the chunks that the receiver lacks, then publish; return the receiver's ``DatasetPublishReply`` and the
-    number of bytes sent.
+    """Upload the chunks that the receiver lacks, then publish; return the receiver's ``DatasetPublishReply``, as a
+    dict, and the number of bytes sent.
 
     Raises FolderError when a file changed meanwhile, ClientError, OSError. A repeated push uploads only what is still
     missing.
@@ -135,9 +135,9 @@ def send(calls: ChunkCalls, root: Path, listing: Listing, *, tries: int = PUSH_T
     """Announce a listing and upload missing chunks until none is missing, or none is missing that was not just
     uploaded; small chunks share a request.
 
-    Yields, after each request, its number of bytes, and the number of bytes of all chunks that were missing at the
-    beginning. ``tries`` bounds how often an announcement is sent. Raises FolderError when a file changed meanwhile,
-    ClientError, OSError.
+    Yields, after each upload, its number of bytes, and the bytes of all chunks that were missing at the beginning (of
+    all chunks, if the receiver does not say that). ``tries`` bounds how often an announcement is sent. Raises
+    FolderError when a file changed meanwhile, ClientError, OSError.
     """
     whole, before = 0, frozenset[str]()
     while True:

@@ -97,8 +97,8 @@ def check_trainers(root: TomlTable, builtin: Collection[str]) -> dict[str, Train
 
 
 def _check_outputs(table: TomlTable, model: str, names: Sequence[str]) -> None:
-    """Report output files whose names are equal or too long for a bundle. The longest mode is filled in, so the check
-    holds for every mode."""
+    """Report output files whose names are equal or too long for a bundle. The longest mode is filled in, so that a name
+    short enough for this mode is short enough for every mode."""
     filled: set[str] = set()
     for index, name in enumerate(names):
         full = filled_in(name, model, Mode.REALISTIC.value)
@@ -392,8 +392,8 @@ def _report_no_train_hosts(table: TomlTable, recipe: str) -> None:
 
 
 def _hyper(table: TomlTable, model: str, trainers: Trainers) -> dict[str, HyperValue]:
-    """Check the job's hyperparameters and return the correct ones in their flags' types; none if the model itself is
-    unknown."""
+    """Check the job's hyperparameters and return the correct ones, in their flags' types if the flags are known; none
+    if the model itself is unknown."""
     values: JsonObject = table.take("hyper", kinds.table, {})
     checked: dict[str, HyperValue] = {}
     if model not in trainers.flags:

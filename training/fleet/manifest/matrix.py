@@ -116,7 +116,7 @@ def _names(entry: TomlTable, axes: Sequence[Axis], choices: Sequence[tuple[int, 
     """Return each job's name: the entry's name with the job's values. If the values make a name too long, report that
     and return numbers as names.
 
-    A name that is wrong without the values is returned as it is; the later check of names reports it.
+    A name that is missing, empty or no text is returned as it is; the later check of names reports it.
     """
     name = entry.values.get("name")
     if not isinstance(name, str) or not name or not axes:
@@ -157,7 +157,8 @@ def _labels(axes: Sequence[Axis]) -> list[str]:
 
 
 def _axes(entry: TomlTable) -> list[Axis]:
-    """Read the matrix and return its axes; report every mistake, and leave out the keys with wrong lists of values."""
+    """Read the matrix and return its axes; report every mistake, and leave out each key that cannot vary, is repeated,
+    or has a wrong list of values."""
     before = len(entry.problems)
     matrix: JsonObject = entry.take("matrix", _table, {})
     found: dict[str, Axis] = {}

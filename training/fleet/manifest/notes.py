@@ -63,8 +63,8 @@ def _written_twice(jobs: Iterable[JobSpec]) -> Iterable[str]:
 
 
 def _plain(value: HyperValue) -> object:
-    """Return a value that can be read as a number as a float, so that 1, 1.0 and "1" are equal; other values
-    unchanged."""
+    """Return a value that can be read as a number below 2**53 as a float, so that 1, 1.0 and "1" are equal; other
+    values unchanged."""
     if isinstance(value, bool):
         return value
     try:

@@ -1,4 +1,5 @@
-"""Build a trainer's environment from an allow-list of variables, because no list of secrets could be complete."""
+"""Build a trainer's environment: the plan's variables, and of the worker's own only those on an allow-list, because no
+list of secrets could be complete."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -100,8 +100,8 @@ class _Thread:
 
 
 def lock(command: Sequence[str] = COMMAND) -> _Child | _Thread:
-    """Return a new lock of the system against falling asleep. Raises OSError, whose text is one sentence, if the system
-    has no such lock or refuses it."""
+    """Return a new lock of the system against falling asleep. Raises OSError if the system has no such lock, or if
+    Windows refuses it; a refusal on Linux shows only later (:meth:`_Child.refused`)."""
     if sys.platform == "win32":
         return _Thread()
     return _Child(command)

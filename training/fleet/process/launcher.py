@@ -12,8 +12,9 @@ the processes named below. The tree is
 - on Windows the members of the job object, which the worker holds (windows.py).
 
 On any system three kinds of process may survive: one in the kernel's uninterruptible sleep, one of another user, and
-one that a service manager was asked to start. If this program itself is killed, the worker kills the trainer's process
-group and control group, and the processes that have the job's state folder in their environment.
+one that a service manager was asked to start. If this program itself is killed on a POSIX system, the worker kills the
+trainer's process group and, on Linux, its control group and the processes that have the job's state folder in their
+environment.
 
 This program is started as ``python -I -S launcher.py``: without site-packages, and without this folder on the module
 path. Commands arrive on standard input, reports leave on standard output, one JSON value a line::
@@ -258,8 +259,8 @@ class PosixLauncher:
             self.signal_group("SIGCONT")
 
     def signal_group(self, name: str) -> None:
-        """Send a signal to the trainer's process group. The group's id cannot belong to another group, because the
-        trainer is not reaped before ``self.child`` is cleared."""
+        """Send a signal to the trainer's process group. The group's id cannot belong to another group, because
+        ``self.child`` is cleared as soon as the trainer is reaped."""
         if self.child:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.child, getattr(signal, name))

@@ -1,4 +1,4 @@
-"""The system's memory before and during a trainer's run: free memory, and kills by the kernel for lack of memory.
+"""The system's memory before and after a trainer's run: free memory, and kills by the kernel for lack of memory.
 
 The functions read files below an injected ``root``; a value from an unreadable file is 0, as are all values outside
 Linux.
@@ -30,8 +30,8 @@ def memory_state(root: Path = ROOT) -> MemoryState:
 
 
 def usable_kib(free_kib: int, root: Path = ROOT) -> int:
-    """Return ``free_kib``, or what our control groups still allow if that is less or ``free_kib`` is 0. Call this after
-    the trainer's memory was freed."""
+    """Return ``free_kib``, or what our control groups still allow if that is less or ``free_kib`` is 0. For a trainer
+    that ended, call this after its memory was freed."""
     group_bytes = cgroup_limits(root).memory_available_bytes
     if group_bytes is None:
         return free_kib

@@ -95,7 +95,8 @@ def resume_tree(pid: int) -> None:
 
 
 def end_leftovers(variable: str, folder: Path) -> list[int]:
-    """Kill the processes that were started for the state folder ``folder`` or a folder in it; return their ids.
+    """Kill the processes that were started for the state folder ``folder`` or a folder in it; return their ids, sorted.
+    Without ``/proc`` (macOS) no process is found.
 
     Worker and launcher may be killed together, by the kernel or a person; then the trainer continues. The trainer's
     control group is named after the worker's state folder, and its processes have the job's folder in their

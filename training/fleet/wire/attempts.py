@@ -50,7 +50,7 @@ Gib = Annotated[float, Meta(ge=0, le=1e9)]
 
 
 class TrainerUse(Wire):
-    """A running trainer on the claiming host, and the memory that it holds now."""
+    """A trainer that starts, runs or stops on the claiming host, and the memory that it holds now."""
 
     claim_id: Id
     ram_gib: Gib = 0.0
@@ -253,7 +253,7 @@ class OutputReply(Wire):
 
 class CompleteRequest(ProgressReport):
     """``POST /v1/job/{id}/complete``: report that the job is trained and its bundle uploaded. The receiver keeps
-    ``record`` with the attempt: durations, host, versions."""
+    ``record`` with the attempt."""
 
     artifact_id: str
     spec_hash: str | None = None
@@ -273,8 +273,8 @@ class CompleteReply(Wire):
 
 
 class DeliverRequest(Wire):
-    """``POST /v1/job/{id}/deliver``: complete a waiting job with a bundle that this host trained and kept, because an
-    operator ordered the delivery on this host."""
+    """``POST /v1/job/{id}/deliver``: complete a pending job with a bundle that this host trained and kept, because a
+    person ordered the delivery on this host."""
 
     host_id: HostId
     claim_id: Id  # the claim under which it was trained, live or not

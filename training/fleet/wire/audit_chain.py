@@ -33,6 +33,7 @@ def first_broken(entries: Iterable[AuditEntry], previous: str = NOBODY) -> int |
 
 
 def digest(previous: str, row: Json) -> str:
-    """Return the SHA-256, in hexadecimal, of the previous row's digest and this row, both written as canonical JSON."""
+    """Return the SHA-256, in hexadecimal, of the canonical JSON array ``[previous, row]``: the previous row's digest
+    and this row."""
     text = strict_json.canonical([previous, dict(row)], ascii_only=True)
     return hashlib.sha256(text.encode()).hexdigest()

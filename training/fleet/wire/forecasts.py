@@ -72,8 +72,8 @@ class ForetoldHost(Wire):
 
 
 class ForecastReply(Wire):
-    """The answer of the forecast endpoints. Times are in epoch seconds; ``done_at`` is null if there is no job to
-    train."""
+    """The answer of the forecast endpoints. Times are in epoch seconds; ``done_at`` is null if the forecast has no job
+    that a host could train."""
 
     now: float
     done_at: float | None

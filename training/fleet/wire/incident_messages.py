@@ -61,8 +61,8 @@ class IncidentFacts(Wire):
 
 class WatchedIncident(IncidentFacts):
     """An incident in its latest form. The receiver merges a later report of an incident with the earlier ones. Alarms
-    are first raised, then over. A change of the host is over when a person confirmed it there, or named a new
-    reference."""
+    are first raised, then over. A report ends a host's change if a person confirmed it there or named a new reference;
+    another reported change ends it, too."""
 
     id: Annotated[str, Meta(pattern="^[0-9a-f]{8,64}$")]  # the same incident always has it
     event: Literal["raised", "over", "changed", "confirmed", "referenced"]

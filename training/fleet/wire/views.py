@@ -74,8 +74,8 @@ class ResultView(Wire):
 
 
 class TwinView(Wire):
-    """The completed job of the same model in the other mode. The difference in AUROC shows what the channels contribute
-    that only the laboratory has."""
+    """The completed job of the same model in the other mode. If ``same_test`` is true, the difference in AUROC shows
+    what the channels contribute that only the laboratory has."""
 
     job_id: str
     name: str

@@ -163,12 +163,11 @@ class TrainerAttempt:
     def discard(
         self, *, job_over: bool, delivered: bool = False, in_use: Collection[t.Assignment] = (), tidy: bool = True
     ) -> None:
-        """Delete an ended attempt's bundle, and its output folder if ``delivered``; otherwise the output stays for
-        inspection.
+        """Delete an ended attempt's bundle, and its output folder if ``delivered`` or if the disk is nearly full.
 
-        On a nearly full disk the attempt's output and reports are deleted in any case, because they would keep the host
-        from further work. With ``job_over``, the job's saved state is deleted, too. With ``tidy`` or on a nearly full
-        disk, old attempts' files and old saved states are deleted, too, except those ``in_use``.
+        On a nearly full disk the attempt's reports are deleted, too, because these files would keep the host from
+        further work. With ``job_over``, the job's saved state is deleted, too. With ``tidy`` or on a nearly full disk,
+        old attempts' files and old saved states are deleted, too, except those ``in_use``.
         """
         crashpoint("worker.discard")
         tight = False
@@ -284,14 +283,16 @@ class TrainerAttempt:
         return inputs
 
     def _fetching(self, done: int, size: int) -> None:
-        """Post the fetch's progress whenever another fiftieth of the files that are being fetched has arrived."""
+        """Post the fetch's progress whenever another fiftieth of the bytes of the files that are being fetched is
+        here."""
         parts = 50 * done // max(size, 1)
         if parts != self._fetched_parts:
             self._fetched_parts = parts
             self.post(t.Fetching(claim_id=self.assignment.claim_id, done=done, size=size))
 
     def _watch(self, process: LocalProcess, tail: OutputTail) -> None:
-        """Pass on the trainer's output until the trainer has ended; watch the disk, and the trainer's CPU time."""
+        """Pass on the trainer's output until the trainer has ended; watch the disk, and measure what the trainer
+        uses."""
         stopped = False
         measure_every = max(1, int(self.measure_s / LOOK_S))
         every_s = self.transfer.every_s
@@ -311,8 +312,8 @@ class TrainerAttempt:
         self._pass_on(tail, tail.poll(final=True))
 
     def _measure(self, process: LocalProcess) -> None:
-        """Measure what the trainer uses on a thread of its own, because a driver may not answer; meanwhile the last
-        values are posted, for the limits of time."""
+        """Measure what the trainer uses on a new thread, because a driver may not answer. While an earlier measurement
+        still runs, post the last values instead, for the limits of time."""
 
         def measure() -> None:
             self._used = process.used()

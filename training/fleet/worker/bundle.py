@@ -60,10 +60,10 @@ def pack(
 
     ``outputs`` names the files of a custom trainer; if empty, the checkpoint, its sidecar and, if there is one, the
     report are packed. Raises BundleError when something is missing, invalid, too large or not what the checkpoint
-    states, and OSError when the disk fails. After an error ``target`` is as it was before the call.
+    states, and OSError when the disk fails. After a BundleError ``target`` is as it was before the call.
     """
     if any(Path(name).name != name for name in outputs):
-        raise BundleError(f"one of the outputs {', '.join(outputs)} lies outside the trainer's own folder")
+        raise BundleError(f"one of the outputs {', '.join(outputs)} names no file in the trainer's folder itself")
     if outputs:
         members = [_Member(out_dir / name) for name in outputs]
     else:
@@ -123,7 +123,7 @@ def _checkpoint_members(out_dir: Path, model: str, mode: str) -> list[_Member]:
     except (KeyError, TypeError, ValueError, OverflowError):
         raise BundleError(f"{path.name} does not name its sidecar with size and SHA-256") from None
     if Path(name).name != name or name in {"", ".", "..", path.name}:
-        raise BundleError(f"{path.name} names a sidecar outside its own folder")
+        raise BundleError(f"{path.name} does not name another file of its own folder as its sidecar")
     return [_Member(path), _Member(out_dir / name, sha256=digest, size=size)]
 
 

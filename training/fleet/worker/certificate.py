@@ -2,8 +2,8 @@
 
 The check runs on one thread, separate from the worker's loop. The receiver closes this thread's idle connection when it
 revokes the certificate, and a new request then gets the reason. While the connection stays open, the thread sends one
-small request a minute. Behind a proxy the connection stays open after a revocation, too, so the receiver's answer asks
-for a check every few seconds.
+small request a minute, or more often if the receiver's last answer asks for that. A receiver behind a proxy asks for a
+request every few seconds, because there the connection stays open after a revocation, too.
 """
 
 import logging
@@ -62,7 +62,7 @@ class CertificateKeeper:
 
     def look(self) -> bool:
         """Renew the certificate if due, and ask the receiver whether the certificate is revoked. Return False if it is
-        revoked, else True. Raises ClientError if the receiver gives no answer."""
+        revoked, else True. Raises ClientError if the receiver is not reached or cannot answer now."""
         try:
             self._renew()
             wanted_s = self._asked().health().get("look_again_s") or LOOK_AGAIN_S

@@ -357,7 +357,7 @@ class TrainerWorker:
 
 def _new_identity(options: Options) -> int:
     """Give the state folder a new instance id and delete its saved jobs and output. Raises StateFolderError while a
-    worker runs there."""
+    worker runs there, or if the folder cannot be written."""
     disk = StateFolder(options.state_dir)
     try:
         made = disk.begin_anew()

@@ -5,7 +5,7 @@
     <folder>/sets/<id>/…           the data set's files that some job has needed, as they were pushed
     <folder>/fetching/<id>/…       files that are being fetched; chunks here are not fetched again
     <folder>/listings/<id>.json    the list of all the data set's files and chunks
-    <folder>/stamps/<id>.json      size and time of each file under ``sets``: files changed since are fetched again
+    <folder>/stamps/<id>.json      size and time of each file under ``sets``: changed files are checked and repaired
     <folder>/recent.json           the data sets' ids, the one used last at the end
 
 The files that a job needs appear under ``sets`` only when all of them were verified and synced; those of a new data set
@@ -362,8 +362,8 @@ class DatasetCache:
                 LocalFs().replace(whole / file.path, _make_way(folder, file.path))
 
     def _remove_oldest(self, dataset_id: str, files: Sequence[File]) -> None:
-        """Delete the least recently used data sets that no current job uses, until ``files`` fit within the limit and
-        the disk's reserve. Raises FetchError if ``files`` cannot be made to fit."""
+        """Delete data sets that no current job uses, incomplete ones first, then the least recently used, until
+        ``files`` fit within the limit and the disk's reserve. Raises FetchError if ``files`` cannot be made to fit."""
         wanted = sum(file.size for file in files)
         whole, arrived = (_size(self.folder / kind / dataset_id) for kind in ("sets", "fetching"))
         short = f"data set {dataset_id[:12]}"

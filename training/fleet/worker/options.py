@@ -47,8 +47,8 @@ class Options:
         return self.state_dir / "set-aside"
 
     def typed(self, *words: str) -> str:
-        """Return a command line of this program as a person would type it: the flags that name its receiver, host and
-        state, then ``words``."""
+        """Return a command line of this program as a person would type it: the flags that name its receiver, host,
+        state folder and TLS folder, then ``words``."""
         flags = ["--receiver-url", self.receiver_url, "--host-id", self.host_id]
         flags += ["--state-dir", str(self.state_dir)]
         if self.tls_dir is not None:
@@ -275,8 +275,8 @@ def _is_text(path: Path) -> bool:
 
 
 def _tls_dir(receiver_url: str, folder: Path, host_id: str) -> Path | None:
-    """Return the TLS folder if the receiver's address is https, else None. Raises ValueError unless the folder holds
-    this host's certificate."""
+    """Return None unless the receiver's address is https, else the TLS folder. For https, raises ValueError unless the
+    folder holds this host's certificate."""
     if not receiver_url.startswith("https:"):
         return None
     from training.fleet.client.credentials import Credentials, CredentialsError

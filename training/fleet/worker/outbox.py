@@ -212,8 +212,8 @@ class Outbox:
         return [line for _, lines in _records(content)[0] for line in lines]
 
     def _take_up(self, path: Path) -> None:
-        """Add a file's lines to its attempt; of a damaged file, the lines before the damage. A file without a valid
-        heading is renamed."""
+        """Add a file's lines to its attempt; of a damaged file, the lines before the damage. A file whose heading is
+        invalid, or does not fit the file's name or the attempt's earlier lines, is renamed."""
         spool = None
         with suppress(OSError, ValueError, msgspec.MsgspecError, RecursionError):
             content = path.read_bytes()

@@ -48,7 +48,8 @@ def fetch(source: DatasetCalls, dataset_id: str, folder: Path, cache_bytes: int,
 
 
 def resolve(client: FleetClient, reference: str) -> str:
-    """Return the id of the data set that a name, an id or a prefix of one means. Raises UnknownDataset, ClientError."""
+    """Return the id of the data set that a name, an id or the beginning of an id means. Raises UnknownDataset,
+    ClientError."""
     rows = client.datasets.datasets()["datasets"]
     names = {str(name): str(row["dataset_id"]) for row in rows for name in row["names"]}
     return Catalogue(frozenset(str(row["dataset_id"]) for row in rows), names).resolve(reference)
@@ -89,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--host-id", metavar="NAME", help="name of this host")
     parser.add_argument("--cache-dir", type=Path, required=True, metavar="DIR", help="the worker's folder of data sets")
     parser.add_argument(
-        "--cache-gib", type=float, default=20.0, metavar="GIB", help="size limit of the data sets (%(default)s)"
+        "--cache-gib", type=float, default=20.0, metavar="GIB", help="size limit of the whole --cache-dir (%(default)s)"
     )
     parser.add_argument("--tls-dir", type=Path, default=Path("tls"), metavar="DIR", help="folder of the certificate")
     parser.add_argument(

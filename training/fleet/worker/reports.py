@@ -1,4 +1,4 @@
-"""The trainer's report, stored beside the packed bundle until both are delivered."""
+"""The trainer's report, stored beside the packed bundle, and sent, set aside or deleted together with it."""
 
 import json
 from collections.abc import Iterable

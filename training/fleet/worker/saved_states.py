@@ -93,9 +93,9 @@ class Leftovers:
     _asked_at: float | None = None
 
     def drop(self, client: FleetClient) -> None:
-        """Call :func:`prune`; then ask the receiver about each job with a saved state that is not in use. Delete the
-        states of completed and cancelled jobs, and those that are older than the plan keeps states. Within
-        :data:`ASK_EVERY_S` of the last call, do nothing."""
+        """Call :func:`prune`; then ask the receiver, until it is unavailable, about each job whose saved state is not
+        in use and names the database that granted it. Delete the states of completed and cancelled jobs, and those that
+        are older than the plan keeps states. Within :data:`ASK_EVERY_S` of the last call, do nothing."""
         now = self.now()
         if self._asked_at is not None and 0 <= now - self._asked_at < ASK_EVERY_S:
             return

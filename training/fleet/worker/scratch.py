@@ -36,7 +36,7 @@ class ScratchSpace:
     worker: str
 
     def clear(self) -> None:
-        """Delete all scratch folders of this worker, as those that a killed session left. No trainer may run
+        """Delete all scratch folders of this worker, such as those that a killed session left. No trainer may run
         meanwhile."""
         for folder in Path(folder_of_large_files()).glob(f"{self.worker}*"):
             if _is_ours(folder):
@@ -44,8 +44,9 @@ class ScratchSpace:
 
     @contextmanager
     def lent(self, used: Collection[str]) -> Iterator[dict[str, str]]:
-        """Yield the environment variables that name a new folder; afterwards delete the folder, and shared memory
-        that was made since and is among the ``used``. Where no folder can be made, there are no variables."""
+        """Yield the environment variables that name a new folder; afterwards delete the folder, and shared memory that
+        was made since, is among the ``used``, and that no process uses any more. Where no folder can be made, there are
+        no variables."""
         before = _segments()
         folder = None
         try:
@@ -75,7 +76,7 @@ def _is_ours(path: Path) -> bool:
 
 
 def _segments() -> set[str]:
-    """Return the names that libraries gave to our shared memory, without those whose maker lives."""
+    """Return the names that libraries gave to our shared memory, except names that hold the id of a live process."""
     found = set[str]()
     if sys.platform == "linux":
         with suppress(OSError):

@@ -1,9 +1,9 @@
 """A host's self-test, reported with every claim: its folders can be written, its disk has room, its GPU's driver
 answers, and trainers start.
 
-The test runs often, so it is cheap: a trainer is started only the first time, after the interpreter or the checkout
-changed, or a minute after a failure. Of a GPU only the driver is tested, because a GPU is reported only if torch could
-use it under the present driver.
+The test runs often, so it is cheap: a trainer is started only the first time, after the interpreter or the trainers'
+code changed, or a minute after a failure. Of a GPU only the driver is tested, because a GPU is reported only if torch
+could use it under the present driver.
 """
 
 import tempfile

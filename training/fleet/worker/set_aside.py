@@ -49,8 +49,8 @@ class SetAside:
         self._bytes_max = bytes_max
 
     def put(self, delivery: Delivery, why: str, now: float) -> Path:
-        """Move a bundle and its report into the folder and return their place; they then survive a power cut. ``now``
-        is epoch seconds. Raises OSError."""
+        """Move a bundle and its report into the folder and return the folder that now holds them; the bundle then
+        survives a power cut. ``now`` is epoch seconds. Raises OSError."""
         assignment, source = delivery.assignment, Path(delivery.path)
         moment = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
         place = self.folder / f"{moment}-{assignment.job_id[:12]}-{assignment.claim_id[:8]}"
@@ -68,7 +68,7 @@ class SetAside:
         return place
 
     def kept(self) -> list[FinishedTraining]:
-        """Return the stored work, oldest first; unreadable entries are left out."""
+        """Return the stored work, oldest first; entries that are unreadable or lack their bundle are left out."""
         found = []
         for place in sorted(self.folder.glob("*-*-*")):
             try:

@@ -53,9 +53,10 @@ def _sentence(what: str, wanted: float, left: float) -> str:
 
 
 def variables(booked: Booking, capability: Json, visible: str | None, *, own: bool) -> dict[str, str]:
-    """Return the environment variables that limit a trainer to its booked GPU, or hide all GPUs if it booked none. A
-    custom (``own``) trainer is also limited to its booked cores. ``visible`` is the worker's own
-    ``CUDA_VISIBLE_DEVICES``; if it does not match the devices, no variable for the GPU is set."""
+    """Return the environment variables that limit a trainer to its booked GPU, or hide all GPUs if it booked none. For
+    a custom (``own``) trainer, variables are added that limit the threads of numerical libraries to its booked cores.
+    ``visible`` is the worker's own ``CUDA_VISIBLE_DEVICES``; if it does not match the devices, no variable for the GPU
+    is set."""
     threads = dict.fromkeys(THREADS, str(booked.cores)) if own else {}
     names = names_of(capability.get("cuda_devices") or (), visible)
     if booked.gpu is None:

@@ -33,7 +33,8 @@ class StateFolder:
         """Lock the folder. Raises StateFolderError if it is not writable, in use, or holds another host's undelivered
         work.
 
-        ``others`` maps flags to further folders, which are locked, too.
+        ``others`` maps flags to further folders. Those that are writable are locked, too; StateFolderError is raised if
+        one of them is in use.
         """
         self.folder = folder
         self._host_id = host_id

@@ -1,4 +1,5 @@
-"""Transfer a trainer's saved state between hosts: fetch it before the start, upload it during training and at the end.
+"""Transfer a trainer's saved state between hosts: fetch it before the start, upload it during training and after an end
+without success.
 
 A job that is handed back resumes on another host from the uploaded state. If a transfer fails, only time is lost: the
 trainer then starts from this host's own state, or from nothing.
@@ -188,7 +189,7 @@ class StateTransfer:
 
     @property
     def holds_a_state(self) -> bool:
-        """Return True when the trainer has saved a state from which another attempt can resume."""
+        """Return True if the job's folder holds a saved state: any entry whose name does not begin with a dot."""
         try:
             return not self.folder.is_symlink() and any(each.name[:1] != "." for each in self.folder.iterdir())
         except OSError:

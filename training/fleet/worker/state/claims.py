@@ -76,7 +76,7 @@ def answered(transition: StateStep, answer: t.Event) -> None:
 
 def _no_job(transition: StateStep, reply: ClaimReply) -> None:
     """Ask again at once if the receiver held the claim open for at least half of the allowed time, else after a random
-    pause."""
+    pause, or the longer one that the receiver asks for, up to ``poll_s``."""
     transition.set(tries=0)
     reason = reply.reason or ""
     idle = re.sub(r"\d+", "", reason)

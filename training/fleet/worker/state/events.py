@@ -180,7 +180,8 @@ class FailTaken(CallEnded):
 
 
 class OutputTaken(CallEnded):
-    """Event: the receiver stored output; ``log_next`` is the number of the first line that it still lacks."""
+    """Event: the receiver stored output, or the outbox has no more of it; ``log_next`` is the number of the next line
+    to send."""
 
     log_next: int
 
@@ -229,7 +230,7 @@ class Spawned(News):
 
 
 class AttemptFailed(News):
-    """An event that ends an attempt with this failure."""
+    """An event with the failure for which an attempt ends or must be ended."""
 
     failure: Failure
 
@@ -271,7 +272,7 @@ class PackFailed(AttemptFailed):
 
 
 class SignalReceived(Value):
-    """Event: a signal asks this worker to end."""
+    """Event: a signal, or the revocation of this host's certificate, asks this worker to end."""
 
 
 class Slept(Value):

@@ -1,9 +1,9 @@
 """PURE: requests without a useful answer: the network or receiver is down, the receiver is busy, or another program
 answers.
 
-The worker repeats every unanswered request for as long as it runs, after random pauses below a limit that doubles up to
-``retry_max_s``, or for a heartbeat up to its interval. The trainer continues meanwhile; if the settings demand it, the
-trainer pauses shortly before the lease ends.
+The worker repeats every unanswered request for as long as it runs. Each pause is random, below a limit that doubles up
+to ``retry_max_s`` (for a heartbeat, up to its interval), or longer if the receiver asks for that. The trainer continues
+meanwhile; if the settings demand it, the trainer pauses shortly before the lease ends.
 """
 
 from training.fleet.worker.state import events as t

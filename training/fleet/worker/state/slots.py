@@ -6,8 +6,8 @@ may ask, which trainer has to wait, and when the worker ends.
 
 ======================  =========================================================================================
 whose is an event       An answer belongs to the machine that waits for its number, which no other call has. An event of
-                        a trainer belongs to the machine that holds its claim. An event without a recipient only
-                        advances the time.
+                        a trainer belongs to the machine that holds its claim. If no machine waits for an answer or
+                        holds a trainer's claim, the event only advances the time.
 who asks                One machine without a job asks, while fewer trainers run than the receiver last allowed and
                         finished work does not pile up. The worker may take the next job while the machine whose trainer
                         has ended still packs and uploads. A claim that may have been granted is repeated in any case.
@@ -240,8 +240,7 @@ class _Turn:
                 self.actions.append(action)
 
     def _named(self, asking: int) -> list[int]:
-        """Return the other slots whose file still has a job that a crash ended, and empty their saved state; the next
-        claim reports those jobs."""
+        """Return the other slots whose file still has a job that a crash ended, and empty their saved state."""
         found = [
             slot
             for slot, one in self.slots.machines.items()
@@ -425,7 +424,7 @@ class _Turn:
 
     def _asker(self) -> int | None:
         """Return the slot that asks, now or at its time; a new slot if none is idle; None if there is no room for one
-        more job."""
+        more job and no claim to repeat."""
         machines = sorted(self.slots.machines.items())
         if len(machines) == 1 and machines[0][1].work is None:
             return machines[0][0]

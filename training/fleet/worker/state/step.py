@@ -123,7 +123,8 @@ def _answered(transition: StateStep, answer: t.CallEnded) -> None:
 
 def _begin(transition: StateStep, begin: t.Begin) -> None:
     """Handle the start with the last session's saved state: repeat a claim whose answer was lost, or deliver a finished
-    or failed job. A job that was lost in training is noted, and the next claim reports it."""
+    or failed job. A job that was lost in training is noted; the next claim reports it, unless several jobs were lost at
+    once."""
     accepted, now = transition.settings.accept_database, transition.now
     saved, found = _accepting(begin.saved, accepted), begin.found
     backlog = tuple(replace(one, assignment=_now_for(one.assignment, accepted)) for one in begin.backlog)
@@ -180,8 +181,9 @@ def _sessions(session_id: str) -> int:
 
 
 def _signal(transition: StateStep) -> None:
-    """Handle a signal. The first signal stops the trainer and hands the job back, or ends a machine without a job; a
-    further signal kills the trainer. Finished work is still delivered until ``leave_s`` has passed."""
+    """Handle a signal. The first signal stops the trainer and hands the job back, or ends a machine that has no job or
+    waits for an operator; a further signal kills the trainer. Finished work is still delivered until ``leave_s`` has
+    passed."""
     transition.set(signals=transition.state.signals + 1)
     if transition.state.signals > 1:
         if transition.phase in (Phase.RUNNING, Phase.STOPPING):

@@ -73,7 +73,8 @@ def _spawned(transition: StateStep) -> None:
 
 
 def _stop(transition: StateStep, failure: Failure) -> None:
-    """Ask a trainer that breaks a limit to stop, so that it may save its state; ``failure`` will be reported."""
+    """Ask a trainer that breaks a limit to stop, so that it may save its state; ``failure`` is reported unless the
+    trainer still exits with 0."""
     transition.say(f"stopping {transition.work.assignment.name}: {failure.error}", warning=True)
     transition.set_work(failure=failure)
     transition.stop()
