@@ -103,7 +103,11 @@ def test_a_class_that_is_not_benign_is_not_taken_for_the_benign_one(ingested, kn
     ("change", "options", "sentence"),
     [
         (lambda rows: rows.drop("x", "v").with_columns(z=pl.Series(noise(320))), CUT, "None of these channels is one"),
-        (lambda rows: rows, ("--window-s", "4"), "These windows have 4 samples, those of --like 8: say --window-s 8"),
+        (
+            lambda rows: rows,
+            ("--window-s", "4"),
+            "have 4 samples, those of --like 8: if they are cut here, say --window-s 8",
+        ),
         (lambda rows: rows, (*CUT, "--stride-s", "2"), "say --stride-s 4"),
         (
             lambda rows: rows.with_columns(t=pl.col("t") * 2),

@@ -1,1 +1,1 @@
-"""Turn recorded telemetry into validated data sets of windows, whose splits do not leak."""
+"""Turn recorded telemetry into validated data sets of windows, and divide these into sides that share no recording."""

@@ -135,7 +135,7 @@ def _made(
             "The schema has another normaliser than episodes without references: record some with "
             "python -m training.data.record --baseline, or build without --like."
             if references.fleet is None
-            else "The schema has another normaliser than episodes with references: leave the references out."
+            else "The schema has another normaliser than episodes with references: leave the references or --like out."
         )
     benign = assemble.benign_names(facts, options)
     target = options.target if benign else NO_ALARM
@@ -406,13 +406,13 @@ def _parser() -> argparse.ArgumentParser:
     add("episodes", type=Path, help="folder of recorded episodes (folders or .tar.zst files)")
     out_dir = Path("data/processed")
     add("--out-dir", type=Path, default=out_dir, help=f"folder of the data set (default {out_dir})")
-    add("--window-s", type=seconds, default=4.0, help="length of a window in seconds (default 4)")
-    add("--stride-s", type=seconds, default=2.0, help="step from window to window in seconds (default 2)")
+    add("--window-s", type=seconds, default=4.0, help="length of a window in seconds (default 4; unused with --like)")
+    add("--stride-s", type=seconds, default=2.0, help="seconds from window to window (default 2; unused with --like)")
     add(
         "--target",
         choices=TARGETS,
         default="malicious",
-        help="classes: benign and malicious, or the phases by name (default malicious)",
+        help="classes: benign and malicious, or the phases by name (default malicious; unused with --like)",
     )
     add_executor(parser, processes="one for each core")
     add("--like", type=Path, help="folder (or feature_schema_v1.json) of a data set whose schema this one must have")

@@ -81,8 +81,8 @@ def stated(benign: Sequence[str]) -> tuple[str, ...]:
 def benign_of(schema: FeatureSchema) -> tuple[str, ...]:
     """Return the names of a data set's benign classes; empty if its user declared that no class is benign.
 
-    An empty field ``benign`` means the class called ``benign``. Raises DataError if a benign class is not among the
-    schema's classes.
+    An empty field ``benign`` means the class called ``benign``, or with the target ``class`` none. Raises DataError if
+    a benign class is not among the schema's classes.
     """
     names = schema.benign or (() if schema.target == NO_ALARM else (BENIGN,))
     odd = [name for name in names if name not in schema.label_map]

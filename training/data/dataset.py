@@ -319,9 +319,9 @@ def write_features(
 def group_ends(episodes: Iterable[tuple[str, int]], usual: int) -> Iterator[int]:
     """Yield the row numbers at which groups of about ``usual`` rows, and at most twice as many, end.
 
-    ``episodes`` has each episode's name and the number of the row after its last. Groups end after episodes chosen by a
-    hash of their names: so an added or removed episode changes its own group and few others, because the next chosen
-    episode ends a group again. An episode longer than two usual groups is cut.
+    ``episodes`` has each episode's name and the number of the row after its last. Groups mostly end after episodes
+    chosen by a hash of their names: so an added or removed episode changes its own group and few others, because the
+    next chosen episode ends a group again. An episode longer than two usual groups is cut.
     """
     begin = before = 0
     for name, end in episodes:

@@ -1,8 +1,9 @@
 """Read and judge one episode, and store the result for later builds: the first slow step of a build.
 
-The result's file name depends on the episode's name, size and modification time, the wanted rate and this code. A later
-build with the same rate and code reads only new and changed episodes. The stored results may be deleted at any time. A
-build keeps the facts of all episodes in memory, but in each of its processes the samples of only one.
+The result's file name depends on the episode's name, size and modification time, the wanted rate, and the code of the
+modules in ``CODE_DIGEST``. A later build with the same rate and code reads only new and changed episodes. The stored
+results may be deleted at any time. A build keeps the facts of all episodes in memory, but in each of its processes the
+samples of only one.
 """
 
 import hashlib
@@ -154,8 +155,8 @@ def remembered(task: tuple[Path, float | None, Path]) -> EpisodeFacts:
 def key(path: Path, sample_hz: float | None) -> str:
     """Return the file name for an episode's result.
 
-    The name changes with the name, size and modification time of the episode's files, the wanted rate, and the code.
-    Raises DataError if the episode's files cannot be read.
+    The name changes with the name, size and modification time of the episode's files, the wanted rate, and the code in
+    ``CODE_DIGEST``. Raises DataError if the episode's files cannot be read.
     """
     try:
         files = sorted(p for p in path.iterdir() if p.is_file()) if path.is_dir() else [path]

@@ -3,8 +3,9 @@
 A window's levels reveal its host far better than they reveal the behaviour in it. Each channel is first compressed: far
 above the channel's scale, every doubling counts about the same. Then the host's "resting level" is subtracted: the 0.1
 quantile of the channel in the host's reference. A reference is recordings made beforehand, while the host did its
-ordinary work, chosen without regard to labels. For a host without a reference, the median of the hosts' resting levels
-is subtracted, and the build's summary names that host. Files and schemas call a reference ``baseline``.
+ordinary work, chosen without regard to labels. For a host without a reference, the median of the other hosts' resting
+levels is subtracted, if there are any; the build's summary names that host. Files and schemas call a reference
+``baseline``.
 
 Dividing by the reference's spread as well was tried and dropped: with a busy reference all of the host's values would
 become small. On the recorded sample, leaving one host out, boosted trees had an AUROC of 0.91 with the resting level,

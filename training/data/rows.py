@@ -71,8 +71,8 @@ class Rows:
 
     @property
     def marks(self) -> Names:
-        """A text (N,) for each window, made of its host, episode and start, to distinguish the windows of a data
-        set."""
+        """An array (N,) with a text for each window, made of its host, episode and start, to distinguish the windows of
+        a data set."""
         named = zip(self.host.tolist(), self.episode.tolist(), self.t_start.tolist(), strict=True)
         return np.array([MARK.join((host, episode, f"{start:.6f}")) for host, episode, start in named], str)
 

@@ -65,8 +65,8 @@ class FeatureSchema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     ``label_map`` gives each class name its integer; the order of the integers means nothing. ``target`` is
     ``malicious``, ``phase``, or ``class`` (the user declared that no class is benign). ``benign`` has the names of the
     classes that raise no alarm; use `classes.benign_of`, because the default (empty) means the class called ``benign``,
-    or with the target ``class`` none. ``time`` says which times are in seconds. Fields with their default value are not
-    part of the canonical JSON.
+    or with the target ``class`` none. ``time`` says which times are in seconds. Fields of this class that have their
+    default value are not part of the canonical JSON.
 
     ``optional`` names the channels that some hosts of the data set lack; it does not change the meaning of numbers.
     ``views`` has, for channels that mean two things in two views, the view that defines the meaning here; it may be
@@ -143,7 +143,7 @@ def read_schema(path: Path) -> FeatureSchema:
 
 
 def require_same(expected: FeatureSchema, found: FeatureSchema) -> None:
-    """Raise SchemaMismatch, with the first difference, unless numbers mean the same under both schemas.
+    """Raise SchemaMismatch, with a difference, unless numbers mean the same under both schemas.
 
     ``optional``, and differences within rounding of the sampling rate and of the windows' length and step, do not
     count.

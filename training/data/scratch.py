@@ -84,7 +84,8 @@ def reserve(file: IO[bytes], size: int) -> None:
 
 
 def blocks(array: AnyArray, part_bytes: int = PART_BYTES) -> Iterator[tuple[int, AnyArray]]:
-    """Yield the rows of an array in blocks of at most ``part_bytes``, each as (number of its first row, rows)."""
+    """Yield the rows of an array in blocks of at most ``part_bytes``, but at least one row, each as (number of its
+    first row, rows)."""
     step = max(1, part_bytes // max(1, math.prod(array.shape[1:]) * array.itemsize))
     for start in range(0, len(array), step):
         yield start, array[start : start + step]

@@ -117,7 +117,7 @@ def make_split(
     supervised: bool = True,
     calibrated: bool = True,
 ) -> Split:
-    """Divide windows into train, val, cal and test, with all windows of a recording on one side.
+    """Divide windows into train, val, cal and test; no recording is on two sides.
 
     The labels of ``rows`` are class numbers; the recipe `time` needs times on a clock that all recordings share.
     ``train_hosts`` and ``test_hosts`` are names of hosts, and refused where they have no effect; with ``test_hosts``,
@@ -298,8 +298,8 @@ def stratify(has_class: Bools, host: Names, shares: tuple[float, ...], rng: np.r
 
     Episodes are ordered by their rarest class, then host, then at random; each goes to the part that is furthest below
     its share. The order divides every class and host in about the same shares as the whole. Afterwards the part with
-    the largest share gets every class. A smaller part that lacks a class gets an episode of this class from the largest
-    part, if the largest keeps all its classes.
+    the largest share gets every class, unless another part would then have no episode. A smaller part that lacks a
+    class gets an episode of this class from the largest part, if the largest keeps all its classes.
     """
     rarest = np.where(has_class, has_class.sum(axis=0).astype(float), np.inf).argmin(axis=1)
     _, of_host = np.unique(host, return_inverse=True)
@@ -318,8 +318,8 @@ def stratify(has_class: Bools, host: Names, shares: tuple[float, ...], rng: np.r
 def _fill_empty_parts(part: Ints, goal: Floats, has_class: Bools) -> None:
     """Move single episodes by changing ``part`` in place.
 
-    The part with the largest share gets every class; each other part gets the classes that the largest can spare, and
-    at least one episode.
+    Each part gets at least one episode. If that permits, the part with the largest share gets every class; each other
+    part gets the classes that the largest can spare.
     """
     largest = int(goal.argmax())
     for carries in has_class.T:

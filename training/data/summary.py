@@ -1,4 +1,4 @@
-"""The table "understood": about ten lines that say how the source of a data set was read, and what was left out.
+"""The table "understood": lines of text that say how the source of a data set was read, and what was left out.
 
 An ingest and a build show the table to the user. The table is stored in the metadata of the validation table's Parquet
 file, and a report can begin with the table. Programs decide by the table only with --like: the numbers that count as

@@ -2,8 +2,8 @@
 
 Recorders sample when they get the processor, not exactly on time. Samples are first put on an even grid, where counters
 become rates per second. Then windows are placed on the grid at a fixed stride. A window lies inside one episode, and
-inside one span of time with the same class. No window contains a hole, which is a grid row in a long gap between
-complete samples. A complete sample has a value of each channel that the episode ever measures.
+inside one span of time with the same class. No window contains a hole, which is a grid row in a long time without a
+complete sample. A complete sample has a value of each channel that the episode ever measures.
 """
 
 from collections.abc import Sequence

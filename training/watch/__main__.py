@@ -1,11 +1,12 @@
-"""Watch this host with a trained model, and call a person when an incident begins.
+"""Watch this host with a trained model, print its incidents, and deliver them to hooks.
 
     python -m training.watch artifacts/gbt_realistic.ckpt.json --reference data/episodes
 
-The watch reads the recorder's channels from psutil and /proc; only hooks send anything off the host. The watch computes
-windows, features, scores and incidents as ``training.trainer.score`` does. The watch prints a line when an incident is
-raised, when an incident is over, and when the host's usual work changes; notes go to standard error. Ctrl-C and SIGTERM
-end the watch. A watch that is started again resumes from its state file; a call repeated after a crash has the same id.
+The watch reads the recorder's channels from psutil, /proc and, in a container, its control group; only hooks send
+anything off the host. The watch computes windows, features, scores and incidents as ``training.trainer.score`` does.
+The watch prints a line when an incident is raised, when an incident is over, and when the host's usual work changes;
+notes go to standard error. Ctrl-C and SIGTERM end the watch. A watch that is started again resumes from its state file;
+a call repeated after a crash has the same id.
 """
 
 import argparse

@@ -1,2 +1,1 @@
-"""Detect values and labels that may mean something else than the user thinks: likely ones are noted, certain ones
-refused."""
+"""Detect values and labels that may mean something else than the user thinks; note them, and refuse some."""

@@ -1,8 +1,8 @@
 """Detect channels that a model should not see, by their values: row numbers, ids, running totals, copies of the label.
 
-A channel that looks like a row number, an id, a running total or the label is refused with a sentence that names the
-flags which allow it. Channels with a single value, with one for each host, or with one in each recording that other
-recordings may repeat, are only noted. All functions are pure.
+A channel that looks like a row number, an id, a running total or the label is refused, unless the user exempts it; the
+sentence names the flags for that. Channels with a single value, with one for each host, or with one in each recording
+that other recordings may repeat, are only noted. All functions are pure.
 """
 
 from collections.abc import Iterator
@@ -183,7 +183,8 @@ def _each_its_own(values: Floats | None) -> bool:
 def ids_and_totals(windows: WindowsInQuestion) -> list[str]:
     """Return notes on suspicious channels.
 
-    Raises DataError for a channel that is almost surely the label, an id or a total, unless it is exempt by a flag.
+    Raises DataError for a channel that looks like the label, an id, a total or a remainder, unless it is exempt by a
+    flag.
     """
     found = suspects(windows)
     for kind, refusal in REFUSALS.items():

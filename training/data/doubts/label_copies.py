@@ -1,10 +1,10 @@
 """Detect channels that alone separate the classes: a noisy or delayed copy of the label, or a strong measurement.
 
 Only the user knows whether a channel that separates the classes is a copy or a measurement. A channel is noted if one
-threshold separates benign samples from the others on every host that has both. An ingest refuses a channel that has one
-value for each class in nearly all samples, unless the user exempts it; a build refuses nothing. Whole windows are
-examined, and their halves, because a late or early copy is wrong at the beginning or end of each period. A few windows
-of each host are enough.
+threshold separates benign samples from the others on every host that has enough of both. An ingest refuses a channel
+that has one value for each class in nearly all samples, unless the user exempts it; a build refuses nothing. Whole
+windows are examined, and their halves, because a late or early copy is wrong at the beginning or end of each period. A
+few windows of each host are enough.
 
 No threshold reveals a rolling mean of the label, or its value a minute ago. The label is also smoothed and moved in
 several ways, and each channel is correlated with each result, inside recordings. All functions are pure.
@@ -41,7 +41,7 @@ class Telling(NamedTuple):
 
 def telling(windows: WindowsInQuestion) -> Telling:
     """Return the channels that separate the classes, as states or by one threshold, on every host that has more than
-    one. If each host has one class, all hosts are examined together, and only for states."""
+    one class. If each host has one class, all hosts are examined together, and only for states."""
     X, benign, label = windows.X, windows.benign, windows.rows.label
     classes, of_class = label.names, label.codes
     alarm = ~np.isin(classes, benign) if benign else np.arange(classes.size) == 1

@@ -1,4 +1,4 @@
-"""Bring data from other sources into a data set: tables of samples, NumPy archives, and other recorders' files."""
+"""Bring data from other sources into a data set: tables of samples, NumPy archives, and other recorders' data."""
 
 from typing import Any
 

@@ -1,8 +1,7 @@
 """Decide which columns of a table are channels, and refuse channels that a model should not get.
 
 A model that gets a row number or an id as a channel seems perfect but learns nothing useful. Columns with names of row
-numbers or ids are refused, and so are channels whose changes 32-bit numbers would lose. Each refusal names a remedy.
-All functions are pure.
+numbers or ids are refused, and so are channels whose changes 32-bit numbers would lose. All functions are pure.
 """
 
 import re
@@ -51,7 +50,8 @@ def channel_names(columns: Sequence[str], roles: Roles, wanted: Wanted, where: s
 
 
 def check_named(channels: Sequence[str], wanted: Wanted, where: str) -> None:
-    """Raise DataError if --oracle, --counter or --level names something that is no channel of the table ``where``."""
+    """Raise DataError if --oracle, --counter or --level names something that is no channel of the table or archive
+    ``where``."""
     for flag, said in (("--oracle", wanted.oracle), ("--counter", wanted.counter), ("--level", wanted.level)):
         unknown = sorted(set(said) - set(channels))
         if unknown:

@@ -1,12 +1,12 @@
-"""Bring samples to an even rate: merge rows of equal time, average fast recordings, and fill no gap longer than one
-sample.
+"""Bring samples to an even rate: merge rows of equal time, average fast recordings, and fill only gaps of at most 1.5
+steps.
 
 The rules do not depend on the order of rows or on the unit of time:
 
-    copies     rows equal in time, label and every value become one row
+    copies     rows equal in recording, time, label and every value become one row
     doubles    other rows of one time become their mean, or the largest of a running total; refused unless they are rare
     resampled  a slot of the data set's step holds the mean of its samples; rates are weighted by the time they cover
-    empty      one empty slot between two samples becomes their mean; longer gaps stay
+    empty      an empty slot between two samples of one label, at most 1.5 steps apart, gets their mean; others stay
 
 All functions are pure, except that :func:`fold_doubles` changes values in place.
 """
@@ -80,7 +80,7 @@ def fold_doubles(t: Floats, recording: Rows, label: AnyArray, values: Floats, to
     """Merge rows with the same recording and time into the first of them, and change ``values`` (S, C) in place.
 
     Rows are sorted by both; ``totals`` (C) marks the running totals. Nothing is merged, and ``torn`` is set, if times
-    with several rows are many or follow each other, or rows of one time differ in label.
+    with several rows are many, three such times follow each other, or rows of one time differ in label.
     """
     keep = np.ones(t.size, bool)
     rows = rows_of_doubles(t, recording)
@@ -154,8 +154,8 @@ class Slots(NamedTuple):
 def resampled(t: Floats, label: AnyArray, hz: float) -> Slots:
     """Return the slots of ``1 / hz`` seconds for one recording's samples, of which there must be at least two.
 
-    A slot with less than half of the samples that the recording's own step would put there, or with two labels, stays
-    empty. After a pause a recorder may continue at another offset, so each part between pauses gets its own slots.
+    A slot with less than half of the samples that the recording's own step would put there, or with two labels, counts
+    as empty. After a pause a recorder may continue at another offset, so each part between pauses gets its own slots.
     """
     step, steps = 1 / hz, np.diff(t)
     own = min(own_step(t), step)
@@ -197,7 +197,8 @@ def rates(total: Floats, t: Floats, group: Rows) -> Floats:
     """Return a running total's growth per second (S); a total that falls was reset, and that step counts as no growth.
 
     Growth is computed between neighbouring known values of a group, and assigned to the later one. A group's first
-    value, and the first after a gap, get the rate of the next value. Rows must be sorted by group and time.
+    value, and the first after a gap, get the rate of the next value, unless that comes after a gap as well. Rows must
+    be sorted by group and time.
     """
     place = np.flatnonzero(~np.isnan(total))
     known, of, values = t[place], group[place], total[place]

@@ -118,8 +118,8 @@ def local_times(rows: SampleRows) -> str:
 def check_night(rows: SampleRows, group: Codes) -> None:
     """Raise DataError if times without a zone seem to be local times of a night when clocks were set back.
 
-    Two hours of samples then have the same times, so one hour has far more samples than others. Rows of equal times
-    were refused before; rows that interleave would be averaged.
+    Two hours of samples then have the same times, so one hour has far more samples than others. Many rows of equal
+    times were refused before; rows that interleave would be averaged.
     """
     if not rows.t_role.startswith(times.NO_ZONE):
         return

@@ -1,8 +1,9 @@
 """Label samples by a log of incidents (from, to, what), for a table that has no labels.
 
-A sample during an incident gets the incident's label. A sample in two incidents with different labels gets no label. A
-sample in no incident gets no label, because a log has only what people noticed, unless --rest names a class for samples
-in no incident. Samples without a label are left out, counted and reported.
+A sample during an incident of its host gets the incident's label; if the log has no hosts, each incident counts on
+every host. A sample in two incidents with different labels gets no label. A sample in no incident gets no label,
+because a log has only what people noticed, unless --rest names a class for samples in no incident. Samples without a
+label are left out, counted and reported.
 """
 
 import re
@@ -125,7 +126,7 @@ def label_samples(t: Floats, host: Coded, incidents: IncidentLog, *, rest: str |
     """Return the label of each sample, taken at ``t`` seconds on ``host``; ``rest`` is the label of samples in no
     incident.
 
-    Raises DataError if no sample lies in an incident, or the log seems to spell a host of the table differently.
+    Raises DataError if no sample lies in an incident, or hosts of the log would be ignored (:func:`_check_hosts`).
     """
     hosts = host.present.tolist()
     _check_hosts(hosts, incidents)

@@ -202,9 +202,9 @@ class Labels(NamedTuple):
 def name_labels(y: AnyArray, said: SaidClasses = NOTHING_SAID) -> Labels:
     """Return the class name of each label in ``y`` (N,), and the classes. Raises DataError.
 
-    If all labels are 0 or 1, these mean benign and malicious unless the user's flags say otherwise. Other numbers
-    become names, unless ``--labels`` names them. Without ``--labels``, the benign classes come first, then the others
-    in ascending order.
+    If all labels are the number 0 or 1, or booleans, they mean benign and malicious unless the user's flags say
+    otherwise. Other numbers become names, unless ``--labels`` names them. Without ``--labels``, the benign classes come
+    first, then the others in ascending order.
     """
     if y.ndim != 1:
         raise DataError(f"y must have one label a window, but its shape is {y.shape}.")
@@ -298,7 +298,7 @@ def without_missing(windows: Ingested, *, most: float, drop: bool, room: Working
     In the windows that are kept, a channel with gaps is interpolated or becomes absent (:func:`settled`). A channel
     without any value on a host is absent there, and does not count as missing. Raises DataError for a channel that
     never has enough values for a window, or if no window is left. With ``drop``, windows with infinite values are left
-    out; without it they raise DataError.
+    out; without ``drop``, they raise DataError.
     """
     X, names = windows.X, [channel.name for channel in windows.channels]
     samples = X.shape[2]

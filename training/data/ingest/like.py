@@ -94,8 +94,8 @@ def _as_read(name: str) -> str:
 def _check_sampling(windows: Ingested, schema: FeatureSchema) -> None:
     if windows.timing is not schema.time:
         raise DataError(
-            f"--like names a data set whose times are {schema.time}, and these are {windows.timing}: say --hz, or "
-            "bring times."
+            f"--like names a data set whose times are {schema.time}, and these are {windows.timing}: give --hz "
+            "and times, or leave them out, as for that data set."
         )
     if windows.timing is Timing.SECONDS and abs(windows.sample_hz / schema.sample_hz - 1) > RATE_SAME:
         raise DataError(
@@ -104,18 +104,18 @@ def _check_sampling(windows: Ingested, schema: FeatureSchema) -> None:
         )
     if windows.X.shape[2] != schema.window_samples:
         raise DataError(
-            f"These windows have {windows.X.shape[2]} samples, those of --like {schema.window_samples}: say "
-            f"--window-s {schema.window_s:g}."
+            f"These windows have {windows.X.shape[2]} samples, those of --like {schema.window_samples}: if "
+            f"they are cut here, say --window-s {schema.window_s:g}."
         )
     if windows.timing is not Timing.NONE and abs(windows.stride_s / schema.stride_s - 1) > RATE_SAME:
         raise DataError(
-            f"These windows are {windows.stride_s:g} s apart, those of --like {schema.stride_s:g} s: say --stride-s "
-            f"{schema.stride_s:g}."
+            f"These windows are {windows.stride_s:g} s apart, those of --like {schema.stride_s:g} s: if they are "
+            f"cut here, say --stride-s {schema.stride_s:g}."
         )
 
 
 def _labelled(windows: Ingested, schema: FeatureSchema) -> Ingested:
-    """Return the windows with the classes of the schema; each window keeps its label, or stays unlabelled.
+    """Return the windows with the classes of the schema.
 
     If all windows have one benign class that the schema does not have, their label becomes the schema's first benign
     class, if it has one. Raises DataError for other classes that the schema does not have.

@@ -1,8 +1,8 @@
 """Decide which columns of text are numbers, and whether their decimal sign is a point or a comma.
 
 Spreadsheets and loggers write numbers as usual in their country. A column with two possible readings is refused unless
---decimal decides: ``1,234`` may be a thousand or a fraction. DuckDB counts the cells that match each pattern of this
-module, and the decision follows from the counts.
+--decimal or the other columns decide: ``1,234`` may be a thousand or a fraction. DuckDB counts the cells that match
+each pattern of this module, and the decision follows from the counts.
 """
 
 import re
@@ -149,7 +149,7 @@ def kinds_of(
     """Return the verdict on each column, and words on the decimal sign if that is unusual.
 
     Columns in ``as_written`` (ids) stay text. ``decimal`` is the decimal sign that the user gave, or None. Raises
-    DataError for a column of numbers with two readings.
+    DataError for a column of numbers with two readings, or a row that repeats the names of the columns.
     """
     if store.dialect is None:
         return {name: Verdict(_of_type(store.types[store.column(name)]), store.column(name)) for name in names}, ""

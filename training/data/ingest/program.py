@@ -176,7 +176,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--every-s", type=_positive, help="with --pcp or a server: seconds between samples (default 60)")
     add("--max-missing", type=fraction("max_missing", 0.2, "").parse, default=0.2, metavar="SHARE",
         help="share of missing values up to which a window is kept (default 0.2)")  # fmt: skip
-    add("--drop-nan", action="store_true", help="leave out windows with any missing or infinite value")
+    add("--drop-nan", action="store_true",
+        help="leave out windows with an infinite value, or a missing one of a channel that their host has")  # fmt: skip
     add("--allow-copies", action="store_true", help="keep recordings that share windows, and count them as one")
     add("--like", type=Path, metavar="FOLDER",
         help="data set whose channels, window length and classes this one gets; labels may be missing")  # fmt: skip

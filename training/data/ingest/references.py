@@ -44,7 +44,7 @@ def marked(label: Codes, names: tuple[str, ...], benign: Collection[str], mark: 
     """Return the class numbers and names with one more class, ``MARK``, for the rows or windows of references.
 
     ``mark`` is the mask of the rows or windows of references; if it marks none, numbers and names stay as they are.
-    Raises DataError if all are marked, or one whose class is not benign.
+    Raises DataError if a class is called ``MARK`` already, all are marked, or one is marked whose class is not benign.
     """
     if MARK in names:
         raise DataError(f"A class is called {MARK}, which means something else here: rename it.")

@@ -136,7 +136,7 @@ def plural_of(name: str) -> Role | None:
 def roles_of(names: Sequence[str], said: Mapping[Role, str], where: str) -> Roles:
     """Return the column of each role among the column ``names``; ``said`` has the columns that flags name.
 
-    Raises DataError if a flag names no column, or several columns may have one role.
+    Raises DataError if a flag names no column, two flags name one column, or several columns may have one role.
     """
     for role, name in said.items():
         if name not in names:

@@ -41,7 +41,8 @@ class WindowCut(NamedTuple):
     """The options for cutting recordings into windows; ``hz`` None means that the rate is computed from the times.
 
     ``t_unit`` and ``time_format`` (of strptime) are None if the user did not give them. ``episode_s`` is the length of
-    the episodes into which recordings are cut; None means by a rule, and only if no column names episodes.
+    the episodes into which recordings are cut; None means by a rule, and only if no column names episodes and the
+    samples have labels.
     """
 
     window_s: float | None = None
@@ -319,7 +320,8 @@ def _filled(numbers: pl.Series) -> AnyArray:
 
 
 def only_labelled(table: Stored, unlabelled: Sequence[str]) -> tuple[Stored, list[str]]:
-    """Return the table without the rows whose label is in ``unlabelled``, and a line of text on the rows left out.
+    """Return the table without the rows whose label is in ``unlabelled``, and a list with a line of text on them; the
+    list is empty if ``unlabelled`` is.
 
     A given window with an unlabelled row is left out as a whole. Raises DataError.
     """
@@ -362,8 +364,8 @@ def check_labels_repeated(rows: SampleRows) -> None:
 
 
 def in_order(rows: SampleRows) -> SampleRows:
-    """Return the rows sorted by recording and time, or without times by recording alone, with a note if they were
-    not."""
+    """Return the rows sorted by recording and time, with a note if times were out of order; without times, sorted by
+    recording alone."""
     t = rows.t
     if not times.is_out_of_order(rows.recording if t is None else t, rows.recording):
         return rows

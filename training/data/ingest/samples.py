@@ -439,8 +439,8 @@ def _cut_windows(rows: SampleRows, cut: WindowCut, totals: Bools) -> tuple[Sampl
 
 
 def _hosts_without_reference(rows: SampleRows, first: Ints) -> list[str]:
-    """Return a note on hosts whose reference gave no window, because no part of it is long enough; ``first`` has the
-    first rows of all windows."""
+    """Return a list with one note on the hosts whose reference gave no window, as no part of it is long enough; else an
+    empty list. ``first`` has the first rows of all windows."""
     if MARK not in rows.labels.names:
         return []
     mark = rows.labels.names.index(MARK)

@@ -375,8 +375,8 @@ def check_unlike_hosts(steps: Mapping[str, float]) -> None:
 
 
 def usual_steps(t: Floats, group: AnyArray, names: Sequence[str], *, least: int = STEPS_MIN) -> dict[str, float]:
-    """Return the median step of each group's times, by the group's name; groups with fewer than ``least`` steps are
-    left out.
+    """Return the median of the steps above 0 of each group's times, by the group's name; groups with fewer than
+    ``least`` such steps are left out.
 
     ``group`` has, for each time, the place of its group in ``names``.
     """
