@@ -3,9 +3,9 @@ threshold rule.
 
 The plain methods get all that a model gets: the references used for training, each host's level and, once the
 validation windows have chosen the settings, these windows for another fit. Each method's incident rule is chosen by its
-own scores of the calibration windows. Anomaly methods get features relative to the centre of the host's own reference
-(see `anomaly.Centres`). Each method is made with scikit-learn, is deterministic, and learns from a limited number of
-rows.
+own scores of the calibration windows. Anomaly methods get features relative to the centre of the host's own reference,
+if it has one (see `anomaly.Centres`). Each method is made with scikit-learn, is deterministic, and learns from a
+limited number of rows.
 """
 
 import warnings
@@ -60,11 +60,11 @@ def run_baselines(
     window to that of the next.
 
     Return for each name {kind: supervised | anomaly, windows (judged), auroc, auprc, tpr, fpr, …: {value, ci95}}, or
-    {kind, note} with a sentence if the method failed. ``rule`` is the rule for hosts' thresholds, null without
-    references. ``incidents`` are the figures of incidents under the rule chosen by the method's own calibration scores.
-    ``incidents`` is null without a threshold, or if windows were thinned, and so are not consecutive. ``gap`` is the
-    method's AUROC minus the model's on the same draws of episodes; the member is missing if the two AUROCs cannot be
-    compared.
+    {kind, note} with the reason if the method failed. ``rule`` is the rule for hosts' thresholds, null without
+    references or a threshold. ``incidents`` are the figures of incidents under the rule chosen by the method's own
+    calibration scores. ``incidents`` is null without a threshold, or if windows were thinned, and so are not
+    consecutive. ``gap`` is the method's AUROC minus the model's on the same draws of episodes; the member is missing if
+    the two AUROCs cannot be compared.
     """
     split = windows.split
     answers = plain_answers(windows, own, test=test, cal=cal, classes=classes, seed=seed)

@@ -160,7 +160,7 @@ def _shared_test(models: Sequence[Judged]) -> Ints:
     if not all(np.array_equal(splits[0].test, split.test) for split in splits[1:]):
         raise BadData(
             "the models were judged on different episodes: train them with the same split "
-            "recipe, train hosts and seed, or say --other-data to compare on what neither has learnt from"
+            "recipe, hosts and seed, or say --other-data to compare on what neither has learnt from"
         )
     return splits[0].test
 

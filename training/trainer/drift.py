@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Drift:
-    """The result of comparing a host with its reference, in stretches of about a minute.
+    """The result of testing a host for a change, in stretches of about a minute.
 
     ``doubts`` are sentences that cast doubt on the host's alarms, whether it changed or not. ``channels`` is empty if
     nothing changed, or if ``enough_to_tell`` is False. ``reference_needed`` is the smallest number of reference

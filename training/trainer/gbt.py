@@ -285,8 +285,8 @@ class Bins:
         return Binned(matrix, shown, y[shown], weights)
 
     def _holds(self, windows: int) -> bool:
-        """Tell whether so many windows are kept in memory: always on a GPU, where XGBoost's pages would change the
-        trees."""
+        """Tell whether this number of windows is kept in memory: always on a GPU, where XGBoost's pages would change
+        the trees."""
         task = self._task
         return task.device == "cuda" or task.limits.holds(windows, 4 * task.X.shape[1])
 

@@ -1,8 +1,8 @@
 """The training loop of all networks.
 
-No step waits for the GPU, whose work is queued. The sum of the losses stays on the GPU; it is read once an epoch, and
-when the state is saved. If one loss is not finite, neither is the sum: on a GPU, the optimiser then takes no further
-step.
+No step waits for the GPU, whose work is queued, except to save the state. The sum of the losses stays on the GPU; it is
+read once an epoch, and when the state is saved. If one loss is not finite, neither is the sum: on a GPU, the optimiser
+then takes no further step.
 
 The loop can stop after any step and resume with the same result. The order of an epoch and the learning rate are
 computed again from settings, epoch and step; everything else that matters is saved (`SavedLoop`).

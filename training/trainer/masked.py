@@ -1,6 +1,6 @@
 """Pre-training without labels: hide channels of a window, and predict them from the others.
 
-Of several channels, each is hidden for a whole window at a time. Hiding patches in time was tried first. Smooth
+Of several channels, some are hidden, each for the whole window. Hiding patches in time was tried first. Smooth
 telemetry can be predicted from the samples just before and after, whatever the host is doing: the errors of such
 predictions ranked windows no better than chance. How channels depend on each other changes with the behaviour.
 """

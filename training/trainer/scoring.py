@@ -128,7 +128,8 @@ def follow(judged: Judged, state: Path | None = None, confirm: Sequence[str] = (
     new = np.zeros(len(rows), bool)
 
     def windows() -> Iterator[tuple[str, str, Window]]:
-        """Yield (stream, host, window) in time order; mark in ``new`` each window that its stream does not know yet."""
+        """Yield (stream, host, window), one recording after the other, each in time order; mark in ``new`` each window
+        that its stream does not know yet."""
         for here in spans(runs.order, step=WIDE_ROWS):
             of = runs.order[here]
             host, episode = rows.host[of].tolist(), rows.episode[of].tolist()
