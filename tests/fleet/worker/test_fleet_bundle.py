@@ -217,7 +217,7 @@ def test_missing_checkpoint_and_links_are_refused(tmp_path):
         pack_mlp(tmp_path, tmp_path / "b")
 
 
-@pytest.mark.parametrize(("output", "words"), [("../secret", "outside"), ("no name", "is no name")])
+@pytest.mark.parametrize(("output", "words"), [("../secret", "without folders"), ("no name", "is no name")])
 def test_what_cannot_be_taken_is_refused_before_a_byte_is_packed(tmp_path, monkeypatch, output, words):
     (tmp_path / "no name").write_bytes(b"x")
     monkeypatch.setattr(bundle._Writer, "add", lambda *_: pytest.fail("it packs"))

@@ -347,13 +347,13 @@ class FleetClient:
         return answer
 
     def act(self, what: str, wanted: Mapping[str, str], jobs: int | None = None) -> JsonObject:
-        """Preview the act ``what`` on all jobs that match the filter ``wanted`` (``ActReply``). With ``jobs``, which
-        must be the previewed number of jobs, carry the act out."""
+        """Preview the act ``what`` on all jobs that match the filter ``wanted``; return the ``ActReply`` as a dict.
+        With ``jobs``, which must be the previewed number of jobs, carry the act out."""
         return self.call("act_on_jobs", what=what, jobs=jobs, **wanted)
 
     def plan(self, given: Json | None = None) -> JsonObject:
-        """Return what a reload of the receiver's manifest would change (``PlanReply``), or a reload of the plan
-        ``given`` (a ``PlanRequest``)."""
+        """Return what a reload of the receiver's manifest would change, or a reload of the plan ``given`` (a
+        ``PlanRequest``), as a ``PlanReply`` in the form of a dict."""
         return self.call("plan") if given is None else self.call("plan_of", body=given)
 
     def forecast(self, question: Json | None = None) -> JsonObject:

@@ -13,8 +13,8 @@ _HOSTS_LISTED = 8  # of a data set, in a sentence
 
 
 def notes(plan: Manifest, recorded: Mapping[str, Sequence[str]] = MappingProxyType({})) -> list[str]:
-    """Return warnings about a valid plan: custom trainers' jobs that differ only in how a number is written, no list of
-    jobs, and hosts that a job's data set lacks.
+    """Return warnings about a valid plan: jobs of custom trainers without ``describe`` that differ only in how a number
+    is written, no list of jobs, and hosts that a job's data set lacks.
 
     ``recorded``: data set → the hosts that it was recorded on, where that is known.
     """

@@ -216,7 +216,8 @@ def switch(value: Any) -> bool:
 
 
 def text(chars_max: int, *, empty: bool = False) -> Kind[str]:
-    """Make the check for printable text in one line, without blanks around it."""
+    """Make the check for printable text of 1 (with ``empty``: 0) to ``chars_max`` characters in one line, without
+    blanks around it."""
 
     def kind(value: Any) -> str:
         if (

@@ -85,7 +85,8 @@ class TrainerSpec:
 
 @frozen_kw
 class JobSpec(Constraints):
-    """A job of the plan: a model to be trained once. Memory is in GiB, and hyperparameters have their flags' types."""
+    """A job of the plan: a model to be trained once. Memory is in GiB, and hyperparameters have their flags' types if
+    the flags are known."""
 
     name: str = _key(text(128), "", required=True)
     job_id: str = ""

@@ -1,9 +1,9 @@
 """The process between a worker and its trainers: it kills the trainers when the worker dies; standard library only.
 
 A trainer does not die with the worker that started it. So the worker starts this program, the launcher, holds the other
-end of its standard input, and lets it start the trainers. When that pipe closes, for any reason, or when the trainer
-ends, the trainer's whole tree is killed. So a worker that was killed with ``kill -9`` leaves no trainer running, except
-the processes named below. The tree is
+end of its standard input, and lets it start the trainers. When the launcher's standard input closes, for any reason, or
+when the trainer ends, the trainer's whole tree is killed. So a worker that was killed with ``kill -9`` leaves no
+trainer running, except the processes named below. The tree is
 
 - on Linux everything below this process, daemons included: this process adopts what their parents leave behind
   (``PR_SET_CHILD_SUBREAPER``), so that the tree is empty when this process has no child any more. Where a control group

@@ -54,7 +54,7 @@ class ParentError(Exception):
 
 
 class _GoneError(ParentError):
-    """A warm parent has ended as intended: no job needed it, or packages were installed."""
+    """A warm parent has ended as intended: no job needed it, or packages were installed or removed."""
 
 
 class _Kind(NamedTuple):

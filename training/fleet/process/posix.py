@@ -100,7 +100,8 @@ def end_leftovers(variable: str, folder: Path) -> list[int]:
 
     Worker and launcher may be killed together, by the kernel or a person; then the trainer continues. The trainer's
     control group is named after the worker's state folder, and its processes have the job's folder in their
-    environment. Unlike a remembered process id, neither can mean another process.
+    environment. Unlike a remembered process id, the name of a control group and a variable in a process's environment
+    cannot mean another process.
     """
     here = b"\0" + os.fsencode(f"{variable}={folder}")
     markers = (here + os.fsencode(os.sep), here + b"\0")

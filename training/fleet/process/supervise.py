@@ -340,13 +340,15 @@ def end_on_record(path: Path) -> Ended | None:
 
 
 class LocalRunner:
-    """The runner of trainers on this machine; on POSIX it uses a launcher again for the next trainer."""
+    """The runner of trainers on this machine; on POSIX it uses a launcher again for the next trainer, unless a warm
+    parent forked the launcher."""
 
     def __init__(self, owner: Path | None = None, *, warm: WarmParents | None = None) -> None:
         """``owner``: the worker's state folder, after which the control groups are named; without ``owner`` no control
         group is made.
 
-        ``warm`` starts trainers by fork; without it every trainer is started normally.
+        ``warm`` starts a trainer by fork if its command has a ``preload``, and if it can; without ``warm`` every
+        trainer is started normally.
         """
         self._owner = owner
         self._warm = warm

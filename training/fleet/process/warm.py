@@ -7,8 +7,8 @@ program itself is imported after the fork, so that it is never older than the fi
 installed or removed since the parent began, the parent ends at the next order to fork.
 
 A fork copies one thread and the memory of all. So the parent may have no further thread (besides ``FORK_SAFE``), and no
-CUDA in use, when it forks. The parent checks both before each fork, and ends if it finds either. Some libraries start a
-thread when they are imported (Polars does); ``families.preloads`` must not name them.
+CUDA in use, when it forks. Before each fork the parent checks this, and ends if it finds a further thread or CUDA in
+use. Some libraries start a thread when they are imported (Polars does); ``families.preloads`` must not name them.
 
 The worker starts the parent as ``python -m training.fleet.process.warm FD`` (parents.py), in the folder and environment
 of a trainer; ``FD`` is a socket of messages (``SOCK_SEQPACKET``). One JSON value each::

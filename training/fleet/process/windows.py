@@ -1,10 +1,10 @@
 """Processes on Windows: a job object that dies with the worker. It defines the same functions as posix.py.
 
 Windows has no process groups that one could kill, and a child does not die with its parent. A *job object* with
-KILL_ON_JOB_CLOSE does both: every process that a member starts is a member, and when the last handle to the object is
-closed (at any end of the worker) the system kills all members. A process can be put into a job only after its start,
-and children that it started before are not in the job. So the launcher is put into the job while it still waits for its
-first line; the trainer then starts inside the job.
+KILL_ON_JOB_CLOSE contains and ends a trainer's tree: every process that a member starts is a member, and when the last
+handle to the object is closed (at any end of the worker) the system kills all members. A process can be put into a job
+only after its start, and children that it started before are not in the job. So the launcher is put into the job while
+it still waits for its first line; the trainer then starts inside the job.
 
 A trainer is asked to stop by Ctrl-Break, because a new process group ignores Ctrl-C. Ctrl-Break only reaches processes
 on the sender's console. So the launcher gets its own hidden console, which its trainer shares, and the launcher sends
@@ -110,7 +110,7 @@ def job_object(process: subprocess.Popen[bytes]) -> object:
 
 
 def open_job_object(handle: object) -> None:
-    """Kill every member of the job object and close its handle. Called once for a handle."""
+    """Kill every member of the job object and close its handle. The worker calls this only once for a handle."""
     kernel32 = _kernel32()
     kernel32.TerminateJobObject(handle, 1)
     kernel32.CloseHandle(handle)

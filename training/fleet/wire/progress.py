@@ -1,7 +1,7 @@
 """Parse trainers' progress lines: JSON objects with an ``event``, and the points of a curve in them.
 
-Pure. A worker sends the latest progress and all output lines to the receiver; the receiver keeps the points that these
-contain.
+Pure. A worker sends the latest progress and the output lines to the receiver; the receiver keeps the points that the
+lines contain.
 """
 
 import json

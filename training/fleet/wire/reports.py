@@ -117,8 +117,8 @@ def _parts(raw: Raw | None) -> dict[str, Raw]:
 
 
 def _figure(raw: Raw | None, *, share: bool = True) -> Figure:
-    """Read a metric's value and 95 % interval; without one of them the figure's ``why`` has the reason. ``share``: both
-    must lie between 0 and 1."""
+    """Read a metric's value and 95 % interval; without one of them the figure's ``why`` has the reason. With ``share``,
+    value and interval must lie between 0 and 1, else between 0 and 1e15."""
     if raw is None:
         return Figure(why="not given")
     said = _part(raw, _Metric, _UNREADABLE)

@@ -63,7 +63,7 @@ def pack(
     states, and OSError when the disk fails. After a BundleError ``target`` is as it was before the call.
     """
     if any(Path(name).name != name for name in outputs):
-        raise BundleError(f"one of the outputs {', '.join(outputs)} names no file in the trainer's folder itself")
+        raise BundleError(f"the outputs {', '.join(outputs)} must be names of files, without folders")
     if outputs:
         members = [_Member(out_dir / name) for name in outputs]
     else:

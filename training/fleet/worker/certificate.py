@@ -1,9 +1,10 @@
 """Keep a worker's certificate valid: renew it in time, and notice a revocation soon.
 
-The check runs on one thread, separate from the worker's loop. The receiver closes this thread's idle connection when it
-revokes the certificate, and a new request then gets the reason. While the connection stays open, the thread sends one
-small request a minute, or more often if the receiver's last answer asks for that. A receiver behind a proxy asks for a
-request every few seconds, because there the connection stays open after a revocation, too.
+The check of the certificate runs on one thread, separate from the worker's loop. A receiver without a proxy closes the
+checking thread's idle connection when it revokes the certificate; the thread's next request then gets the reason. While
+the connection stays open, the thread sends one small request a minute, or more often if the receiver's last answer asks
+for that. A receiver behind a proxy asks for a request every few seconds, because there the connection stays open after
+a revocation, too.
 """
 
 import logging

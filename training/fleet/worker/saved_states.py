@@ -1,8 +1,8 @@
 """Saved states of trainers on this host, one folder per job: kept while the job may return to this host, within limits.
 
 The state of a job that was completed or cancelled is deleted; a failed job's state is kept, because the job may be
-requeued. The worker asks for the jobs' status now and then, and accepts only the answer of the database that granted
-the job.
+requeued. The worker asks the receiver for the jobs' status now and then, and accepts only the answer of the database
+that granted the job.
 """
 
 from __future__ import annotations

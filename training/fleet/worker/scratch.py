@@ -45,8 +45,8 @@ class ScratchSpace:
     @contextmanager
     def lent(self, used: Collection[str]) -> Iterator[dict[str, str]]:
         """Yield the environment variables that name a new folder; afterwards delete the folder, and shared memory that
-        was made since, is among the ``used``, and that no process uses any more. Where no folder can be made, there are
-        no variables."""
+        was made since, is among the ``used``, and is used by no process any more. Where no folder can be made, there
+        are no variables."""
         before = _segments()
         folder = None
         try:

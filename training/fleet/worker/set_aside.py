@@ -42,7 +42,8 @@ class FinishedTraining(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SetAside:
-    """The folder of refused finished work. One worker writes it; others may read it, and remove what they delivered."""
+    """The folder of refused finished work. One worker writes it; a second process, started with ``--deliver``, may read
+    it, and remove what it delivered."""
 
     def __init__(self, folder: Path, *, bytes_max: int = BYTES_MAX) -> None:
         self.folder = folder

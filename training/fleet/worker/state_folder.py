@@ -30,11 +30,11 @@ class StateFolder:
     """The worker's state folder, which only one worker may use at a time."""
 
     def __init__(self, folder: Path, others: Mapping[str, Path] | None = None, host_id: str | None = None) -> None:
-        """Lock the folder. Raises StateFolderError if it is not writable, in use, or holds another host's undelivered
-        work.
+        """Lock the folder. Raises StateFolderError if the folder is not writable, in use, or holds another host's
+        undelivered work.
 
-        ``others`` maps flags to further folders. Those that are writable are locked, too; StateFolderError is raised if
-        one of them is in use.
+        ``others`` maps flags to further folders. The writable ones of the ``others`` are locked, too; StateFolderError
+        is raised if one is in use.
         """
         self.folder = folder
         self._host_id = host_id

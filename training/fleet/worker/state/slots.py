@@ -1,5 +1,5 @@
-"""PURE: several jobs at once. There is a state machine (step.py) for each current job, and at most one more, which asks
-for work.
+"""PURE: several jobs at once. There is a state machine (step.py) for each current job. Of the machines without a job at
+most one asks for work; the others stay only while they have undelivered output or a saved state, but the first always.
 
 Rules about one job are in step.py and its phases. This module decides to which machine an event belongs, which machine
 may ask, which trainer has to wait, and when the worker ends.

@@ -253,7 +253,8 @@ class StateStep:
         self.order(t.StopTrainer)
 
     def stop_fetching(self) -> None:
-        """Stop the fetch of the job's data set, if it has one; the attempt then posts SpawnFailed."""
+        """Stop the fetch of the job's data set, if it has one; the attempt then posts SpawnFailed, unless its trainer
+        has just started."""
         if self.work.assignment.dataset is not None:
             self.order(t.StopTrainer)
 
