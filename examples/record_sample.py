@@ -28,7 +28,7 @@ from training.clock import SystemClock
 from training.data import episode
 from training.files import settle
 from training.streams import replace_unprintable
-from training.watch.recording import cgroups
+from training.watch.recording.cgroups import V1_CONTROLLERS, Cgroup, mounts
 from training.watch.recording.collect import ContainerCollector
 from training.watch.recording.record import RecordingOrder, record
 from training.watch.recording.scenarios import ORDINARY, SCENARIOS, draw_phases, running
@@ -40,6 +40,21 @@ CLONE_NEWNET = 0x40000000
 SIOCSIFFLAGS, IFF_UP_RUNNING = 0x8914, 0x41
 BENIGN_TAKES, MALICIOUS_TAKES, REFERENCE_TAKES = 2, 4, 4
 TRIES = 3
+PERIOD_US = 20_000  # short, so that a throttled container stutters below the sampling interval
+
+
+class CgroupError(Exception):
+    """No control group can be made: none are mounted here, or the system or this user's rights do not permit it."""
+
+
+class ContainerLimits(NamedTuple):
+    """The limits of a container. ``cpu_cores`` may be a fraction; the two rates are bytes a second on the disk of the
+    scratch folder."""
+
+    cpu_cores: float
+    memory_bytes: int
+    disk_read_bps: int
+    disk_write_bps: int
 
 
 class Box(NamedTuple):
@@ -47,13 +62,13 @@ class Box(NamedTuple):
     its references record."""
 
     name: str
-    limits: cgroups.ContainerLimits
+    limits: ContainerLimits
     background: tuple[tuple[str, float, float], ...]  # behaviour, lowest and highest intensity of an episode
     ordinary: tuple[str, ...]
 
 
-def _limits(cpu: float, memory_mib: int, disk_mib_s: int) -> cgroups.ContainerLimits:
-    return cgroups.ContainerLimits(
+def _limits(cpu: float, memory_mib: int, disk_mib_s: int) -> ContainerLimits:
+    return ContainerLimits(
         cpu_cores=cpu, memory_bytes=memory_mib * MIB, disk_read_bps=disk_mib_s * MIB, disk_write_bps=disk_mib_s * MIB
     )
 
@@ -113,7 +128,7 @@ def record_box(box: Box, out: Path, settings: argparse.Namespace) -> None:
     own_network()
     order = takes(box, settings.seed, settings.short)
     with tempfile.TemporaryDirectory(prefix=f"cis490-{box.name}-", dir=out, ignore_cleanup_errors=True) as scratch:
-        group = cgroups.create(f"cis490-{box.name}", box.limits, cgroups.device_of(Path(scratch)))
+        group = create_container(f"cis490-{box.name}", box.limits, device_of(Path(scratch)))
         try:
             for number, (scenario, reference) in enumerate(order, start=1):
                 name = f"{settings.seed}:{box.name}:{number}"
@@ -126,13 +141,84 @@ def record_box(box: Box, out: Path, settings: argparse.Namespace) -> None:
             _remove(group)
 
 
-def _remove(group: cgroups.Cgroup) -> None:
+def create_container(name: str, limits: ContainerLimits, device: str) -> Cgroup:
+    """Make a control group with these limits, or reuse the group of this name and kill the processes left in it.
+
+    ``device`` is ``major:minor`` of the scratch folder's disk. Raises CgroupError if this machine or this user cannot
+    make a group.
+    """
+    v1_mounts, v2_mount = mounts()
+    v2 = None if v2_mount is None else v2_mount / name
+    quota, period_us = int(limits.cpu_cores * PERIOD_US), str(PERIOD_US)
+    if all(c in v1_mounts for c in V1_CONTROLLERS):
+        v1 = {c: v1_mounts[c] / name for c in V1_CONTROLLERS}
+        group, blkio = Cgroup(v1=v1, v2=v2), v1["blkio"]
+        settings = {
+            v1["cpu"] / "cpu.cfs_period_us": period_us,
+            v1["cpu"] / "cpu.cfs_quota_us": str(quota),
+            v1["memory"] / "memory.limit_in_bytes": str(limits.memory_bytes),
+            # Without a rule the kernel keeps no account of a group's disk traffic at all.
+            blkio / "blkio.throttle.read_bps_device": f"{device} {limits.disk_read_bps}",
+            blkio / "blkio.throttle.write_bps_device": f"{device} {limits.disk_write_bps}",
+        }
+    elif v2 is not None:
+        group = Cgroup(v2=v2)
+        settings = {
+            v2 / "cpu.max": f"{quota} {period_us}",
+            v2 / "memory.max": str(limits.memory_bytes),
+            v2 / "io.max": f"{device} rbps={limits.disk_read_bps} wbps={limits.disk_write_bps}",
+        }
+    else:
+        raise CgroupError("No usable control groups are mounted: recording several hosts at once needs Linux's.")
+    try:
+        if v2 is not None and not group.v1:
+            for controller in ("cpu", "memory", "io", "pids"):
+                (v2.parent / "cgroup.subtree_control").write_text(f"+{controller}")
+        for folder in group.folders():
+            folder.mkdir(exist_ok=True)
+        _end_leftovers(group)
+        for path, value in settings.items():
+            path.write_text(value)
+    except OSError as error:
+        raise CgroupError(
+            f"A container named {name} could not be made ({error.strerror}: {error.filename}): run as root on a "
+            "Linux machine, or record this machine itself with python -m training.data.record."
+        ) from None
+    return group
+
+
+def _end_leftovers(group: Cgroup) -> None:
+    """Kill the processes in the group, which a killed recorder left running."""
+    for pid in group.pids():
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def remove_container(group: Cgroup) -> None:
+    """Remove the group if no process is left in it; :func:`create_container` reuses a group that remains."""
+    with suppress(OSError):
+        for folder in group.folders():
+            if folder.is_dir():
+                folder.rmdir()
+
+
+def device_of(path: Path) -> str:
+    """Return ``major:minor`` of the whole disk (not the partition) that holds a path; rules that limit a disk's rates
+    name the disk in this form."""
+    number_of = path.stat().st_dev
+    partition = Path(f"/sys/dev/block/{os.major(number_of)}:{os.minor(number_of)}")
+    if (partition / "partition").exists():
+        partition = partition.resolve().parent
+    text = (partition / "dev").read_text().strip() if (partition / "dev").exists() else ""
+    return text or f"{os.major(number_of)}:{os.minor(number_of)}"
+
+
+def _remove(group: Cgroup) -> None:
     for _ in range(50):  # killed processes leave their group a moment later
         if not group.pids():
             break
         time.sleep(0.1)
-    with suppress(OSError):
-        group.remove()
+    remove_container(group)
 
 
 def _empty(scratch: Path) -> None:
@@ -144,7 +230,7 @@ def _patiently(
     box: Box,
     scenario: str,
     reference: bool,
-    group: cgroups.Cgroup,
+    group: Cgroup,
     scratch: Path,
     name: str,
     settings: argparse.Namespace,
@@ -204,7 +290,7 @@ def main(argv: list[str] | None = None) -> int:
             record_box(next(b for b in BOXES if b.name == args.box), args.out, args)
             return 0
         return _all_boxes(args)
-    except (RecordError, cgroups.CgroupError, OSError) as error:
+    except (RecordError, CgroupError, OSError) as error:
         print(f"record-sample: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -78,6 +78,12 @@ class LifeSigns:
             self.heard[seen.call.request.sender.rstrip("′")] = seen.at  # a clone speaks in its model's name
 
 
+def is_up_to_date(ahead):
+    """Return True if at most one move or edit of a job has happened since the computation of the schedule in force
+    began."""
+    return ahead._made is not None and sum(ahead._moves()) - sum(ahead._made.moves) <= 1
+
+
 class GrantsFit(Checker):
     """A job goes to a host that may run it, not before its back-off, and never past a better one.
 
@@ -190,7 +196,7 @@ class GrantsFit(Checker):
         free = other.claimable_at + graces <= now and other.avoided(now) not in (request.host_id, "*")
         fits = misfit(spec, request.host_id, request.capability, declared) is None
         if self.scenario.scheduling is Scheduling.SOONEST:  # by a schedule that may not know of this job yet
-            known = self.witness.receiver.queue.ahead.is_up_to_date
+            known = is_up_to_date(self.witness.receiver.queue.ahead)
             # The schedule may still go by the host's capability of the time before.
             known = (
                 known

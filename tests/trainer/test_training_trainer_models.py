@@ -1,6 +1,7 @@
 """The rules for every family: shapes, oddities of data, repetition, interruption, and reading back."""
 
 import io
+from statistics import geometric_mean
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from trainer_builders import (
 from training import families
 from training.clock import SystemClock
 from training.contract import Exit
-from training.trainer import gbt, linear, machine, supervised
+from training.trainer import gbt, linear, machine, stages, supervised
 from training.trainer.contract import BadArguments, Progress, Stop
 from training.trainer.judging import judge, sides
 from training.trainer.loop import LoopSpec, train
@@ -33,7 +34,7 @@ from training.trainer.normalise import QuantileNormal, RobustAsinh
 from training.trainer.reasons import explain
 from training.trainer.stages import Search
 from training.trainer.supervised import build
-from training.trainer.task import TEMPERATURES, auroc, class_weights, log_loss, softmax, tempered
+from training.trainer.task import TEMPERATURES, Task, auroc, class_weights, log_loss, softmax, tempered
 from training.trainer.windows import Resident, Streamed, windows
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
@@ -120,11 +121,37 @@ def test_many_classes(model, tmp_path):
 
 
 @pytest.mark.parametrize("model", ["gbt", "cnn"])
-def test_classes_none_of_which_is_benign(model, tmp_path):
+def test_classes_none_of_which_is_benign(model, tmp_path, monkeypatch):
+    """Nothing is set aside, and each recording once decides on the temperature without having trained that model."""
     data = make_data(tmp_path / "data", classes=3, names=("walk", "sit", "run"))
-    report = trained(model, data, tmp_path, *BY_HOST).report
-    assert report["operating_point"] is None
-    assert report["baselines"]["logistic_regression"]["macro_f1"]["value"] > 0
+    tasks, searches, folds, searched = [], [], Task.folds, stages.searched
+
+    def noted_folds(task):
+        tasks[:] = task, *folds(task)
+        return tasks[1:]
+
+    def noted_search(*asked):
+        searches.append(searched(*asked))
+        return searches[-1]
+
+    monkeypatch.setattr(Task, "folds", noted_folds)
+    monkeypatch.setattr(stages, "searched", noted_search)
+    made = trained(model, data, tmp_path / "a", *BY_HOST)
+    assert made.report["operating_point"] is None
+    assert made.report["baselines"]["logistic_regression"]["macro_f1"]["value"] > 0
+    learnt = sorted(tasks[0].split.learnt.tolist())
+    assert sorted(np.concatenate([task.split.val for task in tasks]).tolist()) == learnt
+    for task in tasks:
+        assert sorted(task.split.learnt.tolist()) == learnt
+        assert not set(task.recording[task.split.train]) & set(task.recording[task.split.val])
+    facts, starts = made.document["facts"], 2 if model == "gbt" else 1
+    assert (len(tasks), len(searches)) == (5, 5 * starts)
+    kept = facts["temperatures"] if model == "gbt" else [facts["temperature"]]
+    each = [[found.temperature for found in (*searches[start : 4 * starts : starts], searches[4 * starts + start])]
+            for start in range(starts)]  # fmt: skip
+    assert kept == [round(geometric_mean(temperatures), 4) for temperatures in each]
+    argv = arguments(model, data, tmp_path / "b", *SHORT[model], *BY_HOST)
+    ends_like(tmp_path / "a", argv, (1, 3, 8, 24, 31), tmp_path / "b")
 
 
 @pytest.mark.parametrize("model", ["gbt", "cnn", "transformer_ssl"])
@@ -159,7 +186,7 @@ def test_more_windows_are_boosted_for_more_rounds(data, tmp_path, monkeypatch):
     monkeypatch.setattr(gbt, "_search", noted)
     made = trained("gbt", data, tmp_path)
     train, val = (made.report["split"]["n"][side]["windows"] for side in ("train", "val"))
-    assert made.document["facts"]["rounds"] == [round(length * (train + val) / train) for length in lengths]
+    assert made.document["facts"]["rounds"] == [round(length * (train + val) / train) for length in lengths[-2:]]
 
 
 def test_the_start_that_explains_validation_better_counts_for_more():

@@ -35,7 +35,7 @@ from training.files import folder_of_large_files
 from training.hyper import HyperValues
 from training.trainer.contract import BadArguments, Keeper
 from training.trainer.linear import Linear, fit_linear
-from training.trainer.stages import Search, Stages, best_epoch, search_then_refit
+from training.trainer.stages import Search, Stages, best_epoch, cross_fitted, mean_temperature, search_then_refit
 from training.trainer.task import (
     GivenWindows,
     History,
@@ -179,13 +179,14 @@ def fit(task: Task) -> Gbt:
     both = np.sort(task.split.learnt)
     stages, searches, parts = Stages(task.keeper), list[Search](), list[BoosterPart]()
     with ExitStack() as files:
+        starts = range(len(STARTS))
+        folds = cross_fitted(
+            stages, task, lambda fold: [partial(_search, fold, Bins(fold, files), n, 0) for n in starts]
+        )
         bins = Bins(task, files)
         for start, name in enumerate(STARTS):
             line = _linear(task, start, both)
-
-            def search(keeper: Keeper, start: int = start) -> Search:
-                boosting = Boosting(task, keeper, 2 * start, sum(len(one.history) for one in searches))
-                return _search(boosting, bins, start)
+            search = partial(_search, task, bins, start, sum(len(one.history) for one in searches))
 
             def refit(found: Search, keeper: Keeper, start: int = start, line: Linear | None = line) -> bytes:
                 rounds = round(found.length * both.size / train.size)
@@ -195,7 +196,8 @@ def fit(task: Task) -> Gbt:
 
             found, model = search_then_refit(stages, name, search, refit)
             searches.append(found)
-            parts.append(BoosterPart(_checked(task, model), line, found.temperature, weight_of(found)))
+            temperature = mean_temperature([found.temperature, *(each[start] for each in folds)])
+            parts.append(BoosterPart(_checked(task, model), line, temperature, weight_of(found)))
     lacked = np.flatnonzero(task.lacking(both))
     return Gbt(tuple(parts), task.classes, task.threads, searches[0].history, lacked)
 
@@ -354,13 +356,12 @@ class Pages(xgboost.DataIter):
         self._at = 0
 
 
-def _search(boosting: Boosting, bins: Bins, start: int) -> Search:
-    task = boosting.task
+def _search(task: Task, bins: Bins, start: int, before: int, keeper: Keeper) -> Search:
     train, val = task.split.train, task.split.val
     linear = _linear(task, start, train)
     binned = bins.of(train, linear)
     judge, most = bins.judge(val, linear, binned), task.whole("n_estimators")
-    booster, history = boosting.boost(binned, judge, most)
+    booster, history = Boosting(task, keeper, 2 * start, before).boost(binned, judge, most)
     rounds = best_epoch(history)
     if linear is None:
         # By chance the first few trees may suit few windows best; alone they are no model yet.

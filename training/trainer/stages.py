@@ -4,7 +4,8 @@ A *stage* is a part of the run, such as one training. A resumed run does not rep
 ended; the unfinished stage resumes from its own state.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from statistics import geometric_mean
 from typing import TypeVar
 
 import msgspec
@@ -12,7 +13,7 @@ import numpy as np
 
 from training.certain import certain
 from training.trainer.contract import Keeper
-from training.trainer.task import History
+from training.trainer.task import History, Task
 
 T = TypeVar("T")
 
@@ -89,6 +90,38 @@ class Search(msgspec.Struct, frozen=True):
     model: bytes = b""
 
 
+def searched(stages: Stages, name: str, search: Callable[[Keeper], Search]) -> Search:
+    """Run a search as a stage, and return its result. Raises ValueError if a saved search is longer than its
+    history."""
+    kept = stages.answer(f"search {name}", lambda keeper: msgspec.msgpack.encode(search(keeper)))
+    found = msgspec.msgpack.decode(certain(kept, "a search ends with a result"), type=Search)
+    if found.length > len(found.history):
+        raise ValueError("the search found a length beyond its own history")
+    return found
+
+
+def cross_fitted(
+    stages: Stages, task: Task, searches: Callable[[Task], Iterable[Callable[[Keeper], Search]]]
+) -> list[list[float]]:
+    """Run a family's ``searches`` on each of the task's folds; return the temperatures of each fold's searches.
+
+    The list is empty if the task has no folds.
+    """
+    found, folds = list[list[float]](), task.folds()
+    for number, fold in enumerate(folds, 1):
+        task.progress.part(number, len(folds) + 1, curve=False)
+        each = enumerate(searches(fold))
+        found.append([searched(stages, f"fold {number}.{start}", search).temperature for start, search in each])
+    if folds:
+        task.progress.part(len(folds) + 1, len(folds) + 1, curve=True)
+    return found
+
+
+def mean_temperature(temperatures: Iterable[float]) -> float:
+    """Return the geometric mean, with the four digits that temperatures have."""
+    return round(geometric_mean(temperatures), 4)
+
+
 def search_then_refit(
     stages: Stages, name: str, search: Callable[[Keeper], Search], refit: Callable[[Search, Keeper], bytes] | None
 ) -> tuple[Search, bytes]:
@@ -98,10 +131,7 @@ def search_then_refit(
     Return the search's result and the trained model in bytes. Raises ValueError if a saved search is longer than its
     history.
     """
-    kept = stages.answer(f"search {name}", lambda keeper: msgspec.msgpack.encode(search(keeper)))
-    found = msgspec.msgpack.decode(certain(kept, "a search ends with a result"), type=Search)
-    if found.length > len(found.history):
-        raise ValueError("the search found a length beyond its own history")
+    found = searched(stages, name, search)
     if refit is None:
         return found, found.model
     model = stages.answer(f"refit {name}", lambda keeper: refit(found, keeper))

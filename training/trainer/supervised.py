@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from training.trainer import loop
 from training.trainer.blocks import Perturb, known
 from training.trainer.contract import Keeper
 from training.trainer.normalise import QuantileNormal, RobustAsinh
-from training.trainer.stages import Search, Stages, best_epoch, search_then_refit
+from training.trainer.stages import Search, Stages, best_epoch, cross_fitted, mean_temperature, search_then_refit
 from training.trainer.task import (
     GivenWindows,
     History,
@@ -125,11 +126,11 @@ def fit(task: Task) -> Classifier:
     The second training has as many epochs as the first needed to its best one, and at least one in ``LEAST_SHARE`` of
     those allowed.
     """
-    train, val = task.split.train, task.split.val
-    refitted = train.size + val.size <= MOST_REFITTED
+    refitted = task.split.learnt.size <= MOST_REFITTED
     shape, device = tuple(task.X.shape[1:]), torch.device(task.device)
 
-    def search(keeper: Keeper) -> Search:
+    def search(task: Task, keeper: Keeper) -> Search:
+        train, val = task.split.train, task.split.val
         net, history = _train(task, train, val, keeper)
         logits = mean_logits(net, windows(task.X, val, net.normalise, device))
         loss, temperature = tempered(task.y[val], logits, class_weights(task.y[train], task.classes))
@@ -138,9 +139,12 @@ def fit(task: Task) -> Classifier:
     def refit(found: Search, keeper: Keeper) -> bytes:
         return written(_train(task, np.sort(task.split.learnt), None, keeper, found)[0].state_dict())
 
-    found, model = search_then_refit(Stages(task.keeper), task.model, search, refit if refitted else None)
+    stages = Stages(task.keeper)
+    folds = cross_fitted(stages, task, lambda fold: [partial(search, fold)])
+    found, model = search_then_refit(stages, task.model, partial(search, task), refit if refitted else None)
     net = _restored(task.model, shape, task.classes, task.hyper, model).to(device)
-    return Classifier(net, shape, task.classes, found.temperature, device, found.history, refitted)
+    temperature = mean_temperature([found.temperature, *(each for (each,) in folds)])
+    return Classifier(net, shape, task.classes, temperature, device, found.history, refitted)
 
 
 def _train(

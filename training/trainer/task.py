@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -49,6 +49,8 @@ class MemoryLimits:
 LIMITS = MemoryLimits()
 
 
+FOLDS = 4  # besides the val side, which is about as large as one of them
+MANY = 100  # windows that say one temperature well enough
 TEMPERATURES = np.round(np.geomspace(0.25, 16, 25), 4)
 History = list[dict[str, float | int | None]]
 
@@ -106,6 +108,23 @@ class Task(Joined):
     progress: Progress
     stop: Stop
     keeper: Keeper
+
+    def folds(self) -> list[Task]:
+        """Return tasks that validate on other parts of the learnt windows, each with its recordings whole; empty if the
+        temperature is sure without them.
+
+        It is sure if thresholds for alarms are calibrated on windows of their own, or at least ``MANY`` windows
+        validate. With fewer than ``FOLDS`` recordings there are no folds either.
+        """
+        learnt, train = self.split.learnt, self.split.train
+        _, first, of_window = np.unique(self.recording[train], return_index=True, return_inverse=True)
+        if self.split.cal.size or self.split.val.size >= MANY or first.size < FOLDS:
+            return []
+        part = np.empty(first.size, int)  # in turn within each class, so that each fold has most classes
+        order = np.lexsort((np.random.default_rng(self.seed).permutation(first.size), self.y[train][first]))
+        part[order] = np.arange(first.size) % FOLDS
+        held = [train[part[of_window] == number] for number in range(FOLDS)]
+        return [replace(self, split=replace(self.split, train=np.setdiff1d(learnt, val), val=val)) for val in held]
 
     @cached_property
     def spare(self) -> tuple[tuple[int, ...], ...]:

@@ -263,3 +263,13 @@ def test_a_plain_user_is_told_what_to_do_instead(tmp_path, capsys, monkeypatch):
     assert record_sample.main(["--out", str(tmp_path / "sample")]) == 1
     assert "python -m training.data.record" in capsys.readouterr().err
     assert not (tmp_path / "sample").exists()
+
+
+def test_a_container_that_cannot_be_made_is_one_sentence(monkeypatch, tmp_path):
+    limits = record_sample.ContainerLimits(cpu_cores=0.5, memory_bytes=1 << 28, disk_read_bps=1, disk_write_bps=1)
+    monkeypatch.setattr(record_sample, "mounts", lambda: ({}, None))
+    with pytest.raises(record_sample.CgroupError, match="needs Linux"):
+        record_sample.create_container("x", limits, "254:0")
+    monkeypatch.setattr(record_sample, "mounts", lambda: ({}, tmp_path / "no" / "such"))
+    with pytest.raises(record_sample.CgroupError, match="run as root"):
+        record_sample.create_container("x", limits, "254:0")

@@ -157,12 +157,6 @@ class Scheduler:
         self.renew(hosts, policy)
         return self.rolling
 
-    @property
-    def is_up_to_date(self) -> bool:
-        """Return True if at most one move or edit of a job has happened since the computation of the schedule in force
-        began."""
-        return self._made is not None and sum(self._moves()) - sum(self._made.moves) <= 1
-
     def awaits(self, host: str) -> bool:
         """Record that a host could train a pending job but has none in the schedule in force, so that a new schedule
         becomes due. Return True if the host must wait for the new schedule.

@@ -1,25 +1,17 @@
-"""Linux control groups, version 1, version 2 or both: read what a container has used, and create a small container.
+"""Linux control groups, version 1, version 2 or both: read what a container has used.
 
 Version 1 keeps each controller in a tree of its own; version 2 has one tree. On "hybrid" machines both are mounted, and
 the version 2 tree carries no controllers. CPU times are read from the version 2 ``cpu.stat`` if it exists, because it
 is more exact; pressure is read from version 2 only.
 """
 
-import os
-import signal
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from training.watch.recording.proc import Sample, number, pairs, pressure_s, read_text
 
-PERIOD_US = 20_000  # short, so that a throttled container stutters below the sampling interval
 V1_CONTROLLERS = ("cpu", "cpuacct", "memory", "blkio", "pids")
-
-
-class CgroupError(Exception):
-    """No control group can be made: none are mounted here, or the system or this user's rights do not permit it."""
 
 
 class Cgroup(NamedTuple):
@@ -42,13 +34,6 @@ class Cgroup(NamedTuple):
         folder = self.v1.get("cpuacct") or self.v2
         text = "" if folder is None else read_text(folder / "cgroup.procs")
         return [int(pid) for pid in text.split()]
-
-    def remove(self) -> None:
-        """Remove the group, which must be empty. Raises OSError if the group cannot be removed; :func:`create` can
-        reuse a group that remains."""
-        for folder in self.folders():
-            if folder.is_dir():
-                folder.rmdir()
 
 
 def mounts(text: str | None = None) -> tuple[dict[str, Path], Path | None]:
@@ -101,69 +86,6 @@ def is_bounded(group: Cgroup) -> bool:
             return True
     quota = read_text(group.v1["cpu"] / "cpu.cfs_quota_us").strip() if "cpu" in group.v1 else ""
     return quota.isdigit() and int(quota) > 0
-
-
-class ContainerLimits(NamedTuple):
-    """The limits of a container. ``cpu_cores`` may be a fraction; the two rates are bytes a second on the disk of the
-    scratch folder."""
-
-    cpu_cores: float
-    memory_bytes: int
-    disk_read_bps: int
-    disk_write_bps: int
-
-
-def create(name: str, limits: ContainerLimits, device: str) -> Cgroup:
-    """Make a control group with these limits, or reuse the group of this name and kill the processes left in it.
-
-    ``device`` is ``major:minor`` of the scratch folder's disk. Raises CgroupError if this machine or this user cannot
-    make a group.
-    """
-    v1_mounts, v2_mount = mounts()
-    v2 = None if v2_mount is None else v2_mount / name
-    quota, period_us = int(limits.cpu_cores * PERIOD_US), str(PERIOD_US)
-    if all(c in v1_mounts for c in V1_CONTROLLERS):
-        v1 = {c: v1_mounts[c] / name for c in V1_CONTROLLERS}
-        group, blkio = Cgroup(v1=v1, v2=v2), v1["blkio"]
-        settings = {
-            v1["cpu"] / "cpu.cfs_period_us": period_us,
-            v1["cpu"] / "cpu.cfs_quota_us": str(quota),
-            v1["memory"] / "memory.limit_in_bytes": str(limits.memory_bytes),
-            # Without a rule the kernel keeps no account of a group's disk traffic at all.
-            blkio / "blkio.throttle.read_bps_device": f"{device} {limits.disk_read_bps}",
-            blkio / "blkio.throttle.write_bps_device": f"{device} {limits.disk_write_bps}",
-        }
-    elif v2 is not None:
-        group = Cgroup(v2=v2)
-        settings = {
-            v2 / "cpu.max": f"{quota} {period_us}",
-            v2 / "memory.max": str(limits.memory_bytes),
-            v2 / "io.max": f"{device} rbps={limits.disk_read_bps} wbps={limits.disk_write_bps}",
-        }
-    else:
-        raise CgroupError("No usable control groups are mounted: recording several hosts at once needs Linux's.")
-    try:
-        if v2 is not None and not group.v1:
-            for controller in ("cpu", "memory", "io", "pids"):
-                (v2.parent / "cgroup.subtree_control").write_text(f"+{controller}")
-        for folder in group.folders():
-            folder.mkdir(exist_ok=True)
-        _end_leftovers(group)
-        for path, value in settings.items():
-            path.write_text(value)
-    except OSError as error:
-        raise CgroupError(
-            f"A container named {name} could not be made ({error.strerror}: {error.filename}): run as root on a "
-            "Linux machine, or record this machine itself with python -m training.data.record."
-        ) from None
-    return group
-
-
-def _end_leftovers(group: Cgroup) -> None:
-    """Kill the processes in the group, which a killed recorder left running."""
-    for pid in group.pids():
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
 
 
 def usage(group: Cgroup) -> Sample:
@@ -241,14 +163,3 @@ def _blkio_sum(text: str) -> tuple[float, float]:
 def _tasks(group: Cgroup) -> Sample:
     folder = group.v1.get("pids") or group.v2
     return {} if folder is None else {"threads": number(folder / "pids.current")}
-
-
-def device_of(path: Path) -> str:
-    """Return ``major:minor`` of the whole disk (not the partition) that holds a path; rules that limit a disk's rates
-    name the disk in this form."""
-    number_of = path.stat().st_dev
-    partition = Path(f"/sys/dev/block/{os.major(number_of)}:{os.minor(number_of)}")
-    if (partition / "partition").exists():
-        partition = partition.resolve().parent
-    text = read_text(partition / "dev").strip()
-    return text or f"{os.major(number_of)}:{os.minor(number_of)}"
