@@ -309,10 +309,10 @@ def choose(names: Sequence[str], surprises: Floats, strange: Bools, *, network: 
     """Choose the views of the score by surprises (n, V) of training-side windows from which neither distances nor
     network weights were learnt.
 
-    Those marked in ``strange`` (n,) are not benign. Candidates are each view outside of ``network`` alone, the mean of
-    these, and the mean of all views; among equals the first wins. A network's views alone, and pairs of views, are no
-    candidates: the best of many on a few windows is mostly luck. If all windows are strange, or none is, the score is
-    the mean of all views.
+    Windows marked in ``strange`` (n,) are not benign. Candidates are each view outside of ``network`` alone, the mean
+    of these, and the mean of all views; among equals the first wins. A network's views alone, and pairs of views, are
+    no candidates: the best of many on a few windows is mostly luck. If all windows are strange, or none is, the score
+    is the mean of all views.
     """
     column = {name: surprises[:, number] for number, name in enumerate(names)}
 

@@ -48,8 +48,8 @@ class Interrupted(Exception):  # noqa: N818 - it is not an error
 
 
 class Stop:
-    """Holds a request to stop. Outside :meth:`at_once`, the trainer obeys it at its next safe point: a step, a tree, or
-    a phase of the run."""
+    """Holds a request to stop. Outside :meth:`at_once`, the trainer obeys the request at its next safe point: a step, a
+    tree, or a phase of the run."""
 
     def __init__(self) -> None:
         self.requested = False

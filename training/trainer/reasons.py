@@ -189,8 +189,8 @@ class Reasons(NamedTuple):
         """Return the spans, in seconds, of the n-th explained window that have at least ``CARRIES`` times an equal
         share of the score.
 
-        Neighbouring spans are joined. If no span has so much, all that raised the score are returned; an empty list if
-        none did.
+        Neighbouring spans are joined. If no span has ``CARRIES`` times an equal share, all spans that raised the score
+        are returned; an empty list if none did.
         """
         share, spans = self.moment[number], list[tuple[float, float]]()
         more = share * share.size >= CARRIES

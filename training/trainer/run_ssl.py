@@ -1,7 +1,7 @@
 """``python -m training.trainer.run_ssl``: pre-train the self-supervised model and report on it.
 
 The program needs only ``--mode --validation --tensors --out-dir --reports-dir``. Without ``--summary`` and ``--schema``
-it looks for both files beside the folder ``--tensors``, and trains also if they are missing.
+the program looks for both files beside the folder ``--tensors``, and trains also if they are missing.
 """
 
 from functools import partial

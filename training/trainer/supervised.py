@@ -106,8 +106,8 @@ class Classifier(NamedTuple):
         The values of a window add up to about the difference between its log odds and those of the usual values.
 
         Removing one channel at a time misses what two channels show together. Without the five channels that integrated
-        gradients named first, 1 % of ``cnn``'s alarms on an unseen host remained. Without the five that removing one at
-        a time named first, 9 % remained.
+        gradients named first, 1 % of ``cnn``'s alarms on an unseen host remained. Without the five channels that
+        removing one at a time named first, 9 % of these alarms remained.
         """
         rise = _integrated(self.net, asked, self.device)
         return rise.sum(axis=2) if rise.ndim == 3 else rise @ asked.parts

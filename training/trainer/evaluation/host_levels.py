@@ -7,9 +7,10 @@ of 5 % false alarms became 30 % (13 to 70 %) with scores as they are. With score
 promise became 5 % (1 to 10 %).
 
 *Thresholds* depend on the level as well, those of probabilities included. The *margin* is the distance above their
-hosts' levels that only the promised share of the calibration hosts' benign windows exceeds. On a host with a reference,
-alarms start at level plus margin. If the threshold that the reference alone would set for the promised rate is lower,
-the start is moved towards it, the further the more windows the reference has. Three rules use that start:
+hosts' levels that only the promised share of the calibration hosts' benign windows exceeds. For a host with a
+reference, a *start* of alarms is computed: level plus margin. If the threshold that the reference alone would set for
+the promised rate is lower, the start is moved towards this threshold, the further the more windows the reference has.
+Three rules use the start:
 
     calibrated    not at all: the threshold is the calibrated one, whatever the reference
     only_up       the higher of the start and the calibrated threshold
@@ -208,7 +209,8 @@ class ReferenceScores:
 def doubt_on(host: str, alarming: float | None, windows: int) -> str | None:
     """Return a sentence if at least half of a host's reference exceeds the calibrated threshold; otherwise None.
 
-    A reference with so many alarms may show an attack. Return None also for fewer than ``FEWEST`` windows.
+    A reference that would alarm in half of its windows may show an attack. Return None also for fewer than ``FEWEST``
+    windows.
     """
     if windows < FEWEST or alarming is None or alarming < SUSPECT:
         return None

@@ -141,8 +141,8 @@ def percentile_interval(estimate: Estimate, n_support: int, *, bounded: bool = T
 
     ``n_support`` is the number of episodes that carry the estimate (those of the smaller class, for a rank measure).
     Percentiles of a bootstrap over n clusters are too narrow for small n, by about the factor between the normal and
-    the t quantile. The interval is widened by about the factor between these two quantiles (expanded percentile
-    interval).
+    the t quantile. The interval is widened by about the factor between the normal and the t quantile (expanded
+    percentile interval).
 
     ``bounded`` means that the value lies between 0 and 1 by nature. If the value and all resamples of a ``bounded``
     estimate equal 0, or all equal 1, one end of the interval is the exact binomial bound for ``n_support`` episodes. If

@@ -58,10 +58,11 @@ def evaluate(
     Metrics: accuracy (of the likeliest class), accuracy_at_threshold, balanced_accuracy, macro_f1, auroc, auprc,
     prevalence, ece, brier, tpr, fpr, alerts_per_host_day, tpr_at_1_percent_fpr, tpr_at_0.1_percent_fpr. If a model with
     probabilities has more than two classes, or no benign one, auroc and auprc are the mean of each class against the
-    rest. If classes are ranked so, and the test holds some that were ``never_trained``, auroc_trained and
-    balanced_accuracy_trained are the means without these. A metric that cannot be computed is null with a reason. If,
-    over all hosts, the interval of auroc or auroc_trained includes 0.5 or is missing, the metric's member ``chance`` is
-    the result of the exact test (see `chance`), null if it cannot be made. Raises ValueError without windows.
+    rest. If each class is ranked against the rest, and the test holds classes that were ``never_trained``,
+    auroc_trained and balanced_accuracy_trained are the means without these. A metric that cannot be computed is null
+    with a reason. If, over all hosts, the interval of auroc or auroc_trained includes 0.5 or is missing, the metric's
+    member ``chance`` is the result of the exact test (see `chance`), null if it cannot be made. Raises ValueError
+    without windows.
     """
     if test.y.size == 0:
         raise ValueError("there are no test windows to judge")

@@ -1,9 +1,9 @@
 """Intervals of small rates over episodes, after Korn and Graubard: they extend upwards even where few episodes alarm.
 
 The windows of an episode repeat each other. An interval of a rate is computed as for fewer, independent windows: as
-many as would make the rate vary as much as it varies between the episodes. For that number of windows the exact
-binomial interval (Clopper and Pearson) is taken. The percentiles of a bootstrap cannot include an episode with more
-alarms than those drawn, and too often lie wholly below the truth.
+many as would make the rate vary as much as it varies between the episodes. For this number of independent windows the
+exact binomial interval (Clopper and Pearson) is taken. The percentiles of a bootstrap cannot include an episode with
+more alarms than those drawn, and too often lie wholly below the truth.
 """
 
 import numpy as np

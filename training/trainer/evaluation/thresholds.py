@@ -55,8 +55,8 @@ class OperatingPoint:
     def least_elsewhere(self) -> float | None:
         """The lowest false-alarm rate that can be promised for another host: 1 / (H + 1) with H calibration hosts.
 
-        If hosts are exchangeable, the next one has the most alarms of all with that probability, whatever the threshold
-        (hierarchical conformal prediction; Lee, Barber and Willett 2023). None without a threshold or hosts.
+        If hosts are exchangeable, the next one has the most alarms of all with probability 1 / (H + 1), whatever the
+        threshold (hierarchical conformal prediction; Lee, Barber and Willett 2023). None without a threshold or hosts.
         """
         return None if self.threshold is None or not self.n_hosts else 1 / (self.n_hosts + 1)
 
