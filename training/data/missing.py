@@ -3,8 +3,8 @@
 Programs write "stand-ins", for example -999, -1, 255 or 65535, where they know nothing. A model would take a stand-in
 in a channel for a strong signal, and one among the labels for a class. A number that is certainly a stand-in is
 refused, and a possible one is noted; the sentence names the flag by which the user decides. The numbers 0, 1 and 100
-are never suspected; in a channel, a number near the other values only if it is usual, as -1, and the only negative one.
-All functions are pure, except that :func:`say_missing` changes arrays in place.
+are never suspected. In a channel, a number near the other values is suspected only if it is usual, as -1, and the only
+negative one. All functions are pure, except that :func:`say_missing` changes arrays in place.
 """
 
 from collections.abc import Iterable, Sequence

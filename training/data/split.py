@@ -282,8 +282,8 @@ def _carve(episodes: _Episodes, in_test: Bools, out: Bools, cal_fraction: float,
     needed = MIN_TRAIN_SIDE_EPISODES - (not cal_fraction)
     if rest.size < needed:
         raise SplitError(
-            f"the training side needs at least {needed} episodes, to train, to stop early and to "
-            f"calibrate on different ones, and has {rest.size}: record more, or cut long recordings into more episodes "
+            f"the training side needs at least {needed} episodes, different ones to train, to stop early and (if any) "
+            f"to calibrate, and has {rest.size}: record more, or cut long recordings into more episodes "
             "(--episode-s of training.data.ingest)"
         )
     shares = (1 - VAL_FRACTION - cal_fraction, VAL_FRACTION, cal_fraction)

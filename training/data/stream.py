@@ -1,10 +1,10 @@
 """Cut windows from a recording in progress: each window without a hole is returned as soon as no later sample can
 change it.
 
-If the recording has one class and each channel has a value in its first sample, the windows equal, bit for bit, those
-that ``placed_rows`` finds on its whole grid (``to_grid``). A window that was returned before the first sample of a
-channel lacks this channel; the grid of the whole recording may have a hole there. Only the samples that the next window
-needs are kept.
+If the recording has one class, and its first sample has a value of each channel, the windows equal, bit for bit, those
+that ``placed_rows`` finds on the recording's whole grid (``to_grid``). A window that was returned before the first
+sample of a channel lacks this channel; the grid of the whole recording may have a hole there. Only the samples that the
+next window needs are kept.
 """
 
 from typing import NamedTuple

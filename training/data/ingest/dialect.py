@@ -77,7 +77,7 @@ def dialect_of(path: Path, names: Sequence[str]) -> Dialect:
             lines = list(islice(file, skip, skip + SNIFFED_ROWS))
         if any(sign in line for line in lines[:2] for sign in DELIMITERS if sign != " "):
             raise DataError(f"{path} has lines of unlike numbers of columns: {_torn(lines, skip)}.")
-        raise DataError(f"{path} has one column: a table needs at least a time, a label and a channel.")
+        raise DataError(f"{path} has one column: a table needs at least a time or a window, and a channel.")
     if names and len(names) != columns:
         raise DataError(f"--columns names {len(names)} columns, and {path} has {columns}.")
     if not header:

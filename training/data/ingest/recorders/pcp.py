@@ -84,7 +84,7 @@ def _read(pmrep: str, path: Path, every_s: float) -> shared.Recording:
     if own is not None and every_s < FINER * own:
         raise DataError(
             f"{path} holds a sample each {own:.3g} s: --every-s {every_s:g} would draw straight lines between them, "
-            f"so say --every-s {own:.0f} or more."
+            f"so say --every-s {own:.3g} or more."
         )
     options = ["--ignore-unknown", "--timezone", "UTC", "--timestamp-format", "%s", "--precision", "6"]
     # Old archives call some gauges counters: asked for raw, they are levels all the same.
