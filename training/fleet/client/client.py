@@ -352,8 +352,8 @@ class FleetClient:
         return self.call("act_on_jobs", what=what, jobs=jobs, **wanted)
 
     def plan(self, given: Json | None = None) -> JsonObject:
-        """Return what a reload of the receiver's manifest would change, or a reload of the plan ``given`` (a
-        ``PlanRequest``), as a ``PlanReply`` in the form of a dict."""
+        """Return, as a dict, the ``PlanReply``: what a reload of the receiver's manifest would change, or a reload of
+        the plan ``given`` (a ``PlanRequest``)."""
         return self.call("plan") if given is None else self.call("plan_of", body=given)
 
     def forecast(self, question: Json | None = None) -> JsonObject:

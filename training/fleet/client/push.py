@@ -135,9 +135,9 @@ def send(calls: ChunkCalls, root: Path, listing: Listing, *, tries: int = PUSH_T
     """Announce a listing and upload missing chunks until none is missing, or none is missing that was not just
     uploaded; small chunks share a request.
 
-    Yields, after each upload, its number of bytes, and the bytes of all chunks that were missing at the beginning (of
-    all chunks, if the receiver does not say that). ``tries`` bounds how often an announcement is sent. Raises
-    FolderError when a file changed meanwhile, ClientError, OSError.
+    Yields, after each upload, its number of bytes, and the bytes of all chunks that were missing at the beginning. If
+    the receiver does not say how many bytes are missing, the second number is the size of all files. ``tries`` bounds
+    how often an announcement is sent. Raises FolderError when a file changed meanwhile, ClientError, OSError.
     """
     whole, before = 0, frozenset[str]()
     while True:

@@ -13,8 +13,8 @@ trainer running, except the processes named below. The tree is
 
 On any system three kinds of process may survive: one in the kernel's uninterruptible sleep, one of another user, and
 one that a service manager was asked to start. If this program itself is killed on a POSIX system, the worker kills the
-trainer's process group and, on Linux, its control group and the processes that have the job's state folder in their
-environment.
+trainer's process group. On Linux the worker then kills the trainer's control group, too, and the processes that have
+the job's state folder in their environment.
 
 This program is started as ``python -I -S launcher.py``: without site-packages, and without this folder on the module
 path. Commands arrive on standard input, reports leave on standard output, one JSON value a line::

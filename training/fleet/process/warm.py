@@ -2,7 +2,7 @@
 
 Importing torch takes more than a second, forking a process that has it a hundredth of that. For each trainer the parent
 forks a launcher (launcher.py), which forks the trainer. So a forked trainer has the same pipe, process tree, control
-group and limits as one that was started normally, and several launchers share the memory of one parent. The trainer's
+group and limits as one that was started normally. Several launchers share the memory of one parent. The trainer's
 program itself is imported after the fork, so that it is never older than the file on the disk. If a package was
 installed or removed since the parent began, the parent ends at the next order to fork.
 

@@ -1,8 +1,8 @@
 """Processes on Windows: a job object that dies with the worker. It defines the same functions as posix.py.
 
 Windows has no process groups that one could kill, and a child does not die with its parent. A *job object* with
-KILL_ON_JOB_CLOSE contains and ends a trainer's tree: every process that a member starts is a member, and when the last
-handle to the object is closed (at any end of the worker) the system kills all members. A process can be put into a job
+KILL_ON_JOB_CLOSE contains and ends a trainer's tree: every process that a member starts is a member. When the last
+handle to the object is closed (at any end of the worker), the system kills all members. A process can be put into a job
 only after its start, and children that it started before are not in the job. So the launcher is put into the job while
 it still waits for its first line; the trainer then starts inside the job.
 

@@ -383,8 +383,8 @@ def doctor(options: Options) -> int:
 
 def deliver(options: Options, ref: str) -> int:
     """Send the stored bundle that ``ref`` names to the receiver again. Return 0 if the bundle is accepted, 1 if the
-    bundle is refused or cannot be read. Return 2 unless ``ref`` names exactly one stored bundle, 75 if the receiver is
-    not reached or cannot take it now, as while an operator there must accept it first."""
+    bundle is refused or cannot be read. Return 2 unless ``ref`` names exactly one stored bundle. Return 75 if the
+    receiver is not reached or cannot take the bundle now, as while an operator there must accept it first."""
     aside = SetAside(options.aside)
     found = aside.named(ref)
     if len(found) != 1:

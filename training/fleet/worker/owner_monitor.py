@@ -44,9 +44,9 @@ class Lookout:
     def keep_awake(self, on: bool) -> None:
         """Order the thread to keep the machine from falling asleep, or to allow it; return at once.
 
-        The thread gets the lock at once, unless the system refused it before, but releases it only at the next
-        observation, so that a job that follows at once finds it still held. Getting the lock starts a process, which
-        may take longer than a job. If the system refuses the lock, the next observation tries again.
+        The thread gets the lock at once, unless the system refused the lock before. The thread releases the lock only
+        at the next observation, so that a job that follows at once finds the lock still held. Getting the lock starts a
+        process, which may take longer than a job. If the system refuses the lock, the next observation tries again.
         """
         self._wanted = on
         if on and not self._held and self._told is None:

@@ -1,4 +1,5 @@
-"""The trainer's report, stored beside the packed bundle, and sent, set aside or deleted together with it."""
+"""The trainer's report: stored beside the packed bundle, sent when the job is completed, and set aside or deleted with
+the bundle."""
 
 import json
 from collections.abc import Iterable

@@ -75,8 +75,8 @@ def answered(transition: StateStep, answer: t.Event) -> None:
 
 
 def _no_job(transition: StateStep, reply: ClaimReply) -> None:
-    """Ask again at once if the receiver held the claim open for at least half of the allowed time, else after a random
-    pause, or the longer one that the receiver asks for, up to ``poll_s``."""
+    """Ask again at once if the receiver held the claim open for at least half of the allowed time. If the receiver
+    answered sooner, ask again after a random pause, or after the longer one that it asks for, up to ``poll_s``."""
     transition.set(tries=0)
     reason = reply.reason or ""
     idle = re.sub(r"\d+", "", reason)

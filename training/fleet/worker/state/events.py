@@ -425,8 +425,8 @@ class KeepAside(WorkerAction):
 class Persist(WorkerAction, kw_only=True):
     """Action: save the state before the next action, so that it can be read after a crash of the process.
 
-    A power cut may forget a ``request_id`` or a job just taken (the next session's claim then ends the forgotten
-    attempt), but not a job's outcome, which may have taken a night of training.
+    A power cut may forget a ``request_id`` or a job just taken; the next session's claim then ends the forgotten
+    attempt. A job's outcome, which may have taken a night of training, survives a power cut.
     """
 
     saved: Saved

@@ -2,8 +2,8 @@
 answers.
 
 The worker repeats every unanswered request for as long as it runs. Each pause is random, below a limit that doubles up
-to ``retry_max_s`` (for a heartbeat, up to its interval), or longer if the receiver asks for that. The trainer continues
-meanwhile; if the settings demand it, the trainer pauses shortly before the lease ends.
+to ``retry_max_s``, for a heartbeat up to its interval. If the receiver asks for a longer pause, the worker waits that
+long. The trainer continues meanwhile; if the settings demand it, the trainer pauses shortly before the lease ends.
 """
 
 from training.fleet.worker.state import events as t
