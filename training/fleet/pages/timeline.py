@@ -83,10 +83,11 @@ def ahead(told: ForecastReply | None) -> UpcomingTime | None:
 
 
 def day(moves: Sequence[Event], live: Iterable[tuple[str, str, float]], pending: int, now: float) -> Day:
-    """Prepare the day before ``now`` for drawing, from its events ``moves``, newest first. If ``moves`` do not reach
-    back for a whole day, the drawn time begins with the oldest of them.
+    """Prepare the day before ``now`` for drawing, from its events ``moves``, newest first. If ``moves`` lack earlier
+    events of that day, the drawn time begins with the oldest of them.
 
-    ``live``: host, name and grant of each attempt under way; ``pending``: how many jobs wait now.
+    ``live``: host, job name and time of the grant of each attempt under way; ``pending``: the number of jobs that wait
+    now.
     """
     begin = now - DAY_S
     within = [move for move in moves if move.at >= begin]

@@ -127,8 +127,8 @@ class JobMoves(QueuePart):
         """End the live attempt without an artifact, change the job as the policy decides, and return the ended attempt.
 
         ``attempt`` has the facts of its end: its exit code, its record, the memory that ran out, and how long it ran.
-        No running time counts beyond that since the grant, for a lost host until its last heartbeat. ``hopeless``, if
-        given, is a sentence that the job ran out of memory, and that no host has more.
+        The running time counts at most from the grant until now, or for a lost host, until its last heartbeat.
+        ``hopeless``, if given, is a sentence that the job ran out of memory, and that no host has more.
         """
         lived_s = self._lived_s(job, until_heard=reason is EndReason.HOST_LOST)
         if attempt.lived_s is not None:

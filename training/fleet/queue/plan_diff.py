@@ -204,7 +204,8 @@ def texts_of(db: Database, job_ids: Sequence[str]) -> dict[str, Row]:
 
 
 def class_key(spec: Json) -> str:
-    """Return a key for a job's class that is quickly computed: jobs with equal keys are of one class."""
+    """Return a key for a job's class that is quickly computed: jobs with equal keys are of one class, unless an attempt
+    of one of them ran out of memory."""
     return repr({key: value for key, value in spec.items() if key not in _OF_NO_CLASS})
 
 

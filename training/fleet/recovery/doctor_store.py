@@ -1,9 +1,9 @@
 """The doctor's checks of the store, which report missing or damaged bundles that a row names, stray files, and
 differences between index and rows.
 
-The checks change no file, so the receiver may be running meanwhile. The rows were read before the files: bundles are
-published before their rows are committed, and only retention removes them, with a row and a note in the bundle's
-folder. So every bundle that a row names, and that retention did not remove, must be there.
+The checks change no file, so the receiver may be running meanwhile. The rows were read before the files: a bundle is
+published before its row is committed, and of the bundles that rows name, only retention deletes any, with a row and a
+note in the bundle's folder. Every bundle that a row names, and that retention did not delete, must be there.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -252,8 +252,8 @@ class StoreCheck:
             yield Finding("parts", what, remedy, Gravity.WARNING)
 
     def old(self, path: Path) -> bool:
-        """Return True if a file was last written more than two minutes before the rows were read, so that they must
-        name it."""
+        """Return True if a file was last written more than two minutes before the rows were read, so that the rows must
+        name it; False if the file cannot be found."""
         try:
             return self.fs.modified_at(path) < self.now - _IN_FLIGHT_S
         except OSError:

@@ -191,8 +191,8 @@ class Recovery(JobQueue):
         self.db.run("be_database", database_id=database_id)
 
     def take_back(self, delivery: FinishedAttempt) -> bool:
-        """Complete the job of a delivery with that delivery; return False if its attempt is completed already, the job
-        was cancelled, or a later attempt has continued the job."""
+        """Complete the job of a delivery with that delivery; return False if its attempt is completed already, or if
+        the job was cancelled or has moved on without that attempt."""
         said = delivery.said
         with self.db.transaction():
             job = self._job(said)

@@ -1,8 +1,8 @@
 """The edits that a reload finds: which keys of a job, host, trainer or notice channel changed, and from when each edit
 holds. Pure.
 
-A grant uses the newest plan, and an attempt keeps what it was granted. So an edit of a job's keys holds for grants
-after the reload. A job's new name holds at once, because no training depends on it.
+A grant uses the newest plan, and an attempt keeps what it was granted. An edit of a job's keys holds for grants after
+the reload. A job's new name holds at once, because no training depends on it.
 """
 
 from collections.abc import Iterable, Mapping

@@ -25,7 +25,7 @@ class RemovalKind(StrEnum):
 
 @frozen
 class Rules:
-    """The plan's [retention]. None: keep without limit; ages are in days."""
+    """The plan's [retention]. None: the plan sets no limit; ages are in days."""
 
     best: int | None = None  # models of each model and mode, by their validation figure
     keep_models_days: float = 7.0  # no model is removed sooner
@@ -148,8 +148,8 @@ def without_figure(bundles: Sequence[RetainedBundle], rules: Rules) -> dict[tupl
 
 
 def bundles_to_remove(bundles: Sequence[RetainedBundle], rules: Rules, now: float) -> list[Removal]:
-    """Return the removals of models beyond the best ones of their model and mode, and of bundles that have completed no
-    job for ``keep_superseded_days``.
+    """Return the removals of models beyond the best ones of their model and mode, and of bundles that for
+    ``keep_superseded_days`` have been no job's result.
 
     The best model of each host, by the figures that this host reported, stays. Of models beyond the best, those younger
     than ``keep_models_days`` stay. A bundle of a job that is held or has not ended stays. A model without a validation
@@ -221,7 +221,7 @@ def outputs_to_remove(outputs: Iterable[Output], rules: Rules, now: float) -> li
 
 
 def datasets_to_remove(datasets: Iterable[RetainedDataset], rules: Rules, now: float) -> list[Removal]:
-    """Return the removals of data sets that no job has needed for as long as the plan says."""
+    """Return the removals of data sets that for ``keep_datasets_days`` were neither pushed nor needed by a job."""
     days = rules.keep_datasets_days
     if days is None:
         return []

@@ -3,7 +3,8 @@
 No family of models uses threads without loss, so several jobs with one thread each end sooner than one after another
 with several. Unless the plan asks for more, a job gets one core while there are jobs for the other cores, and more when
 few jobs are left. A saved state of this project's trainers can be continued only with the number of threads with which
-it was begun. So a job gets the number of its earlier attempt again, if so many cores are free.
+its training was begun. Unless the plan says otherwise, a job gets its earlier attempt's number of threads again if so
+many cores are free.
 """
 
 from training.families import FAMILIES, family_of

@@ -2,7 +2,7 @@
 in the audit.
 
 Before an act on many jobs, :func:`forecast_of` computes what the act would do. The operator agrees to the number of
-jobs; if the filter finds another number by then, nothing is done.
+jobs that the act would change; if that number has changed when the act begins, nothing is done.
 """
 
 from collections import Counter
@@ -149,8 +149,8 @@ def portions(forecast: ActOutlook) -> Iterable[Sequence[Target]]:
 
 
 def carry_out(service: Service, audit: AuditLog, doing: JobAct, targets: Sequence[Target], who: str) -> Done:
-    """Apply the act to these jobs, except those whose state has changed since they were selected. Call it in a
-    transaction of the writer."""
+    """Apply the act to these jobs; skip those whose state has changed since they were selected, and those for which the
+    service refuses the act. Call it in a transaction of the writer."""
     moved = 0
     for target in targets:
         now = chosen(service.queue.db, Selection(job_ids=(target.job_id,)))

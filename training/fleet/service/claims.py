@@ -174,7 +174,8 @@ class Claims(Calls):
         return reply
 
     def _remaining_s(self, job: Job) -> float:
-        """Return the remaining seconds of a live job's lease; 0 if the wall clock was set since the last check."""
+        """Return the remaining seconds of a live job's lease; 0 if the wall clock was set by more than ``clock_step_s``
+        since the last check."""
         assert job.heartbeat_at is not None
         now = self._clock.now()
         step = self._fleet.watch.step_until(now, self._clock.monotonic())
@@ -243,7 +244,7 @@ class Claims(Calls):
 
     def _end_older_sessions(self, request: ClaimRequest) -> list[Attempt]:
         """End the attempts of a worker's older sessions, except those whose bundles the worker delivers now; return the
-        host's remaining live attempts."""
+        host's remaining live attempts. Also record the crashes that the request reports."""
         held = self._queue.attempts.live_on(request.host_id)
         if request.session_id is None or request.instance_id is None:
             return held

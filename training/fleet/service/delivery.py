@@ -217,7 +217,7 @@ class DeliverySteps:
 
     def _made_its_own(self, permission: UploadPermission, artifact: Artifact) -> Steps[None]:
         """Record that the attempt delivered this bundle, which is durable in the store; add a new bundle to the index.
-        Raise OffsetMismatch if retention has deleted the bundle, so that the client sends it again."""
+        Raise OffsetMismatch, upon which the client sends the bundle again, if ``upload_done`` returns None."""
         done, repairs = self._service.upload_done, self._store.index.repairs
         stored: DeliveryNews | None = yield Decide(
             lambda: done(permission, artifact.artifact_id, artifact.size), "upload" if permission.attempt else "by hand"
@@ -263,8 +263,9 @@ class DeliverySteps:
         """Complete a pending job with a bundle that its host had kept: like :meth:`complete`, but without a live claim.
         Under an unknown claim the work stays unconfirmed, unless an operator ``accepted`` it.
 
-        The attempt gets the job's next number, which also names its provenance. So only one request per job runs at a
-        time: a second one, from another host, would overwrite the first one's provenance and then be refused.
+        The new attempt gets the job's next attempt number, which also names its provenance file. Only one request per
+        job runs at a time: a second one, from another host, would overwrite the first one's provenance and then be
+        refused.
         """
         made, size, kept, body = None, 0, None, report_bytes(request.report)
         with self._alone(job_id):

@@ -219,7 +219,8 @@ class Uploads(Calls):
         """Record that an attempt, or unconfirmed work, delivered a bundle, which is durable in the store, and return
         whether that is news; raise Refusal if the claim is no longer valid.
 
-        Return None if retention has deleted an equal bundle meanwhile, so that the client must send it again.
+        Return None if the client must send the bundle again: the store no longer has it, or for unconfirmed work, an
+        operator has refused the work, or its claim brought another bundle.
         """
         here = self._fleet.store.find(artifact_id, model=permission.model, mode=permission.mode) is not None
         if not permission.attempt:

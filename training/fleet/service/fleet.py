@@ -160,7 +160,7 @@ class FleetState:
         self.watch = self._last_watch
 
     def _catch_up(self) -> None:
-        """Shift the stored times back if the clock went back while the receiver was down.
+        """Shift the stored times back if the clock went back by more than ``clock_step_s`` while the receiver was down.
 
         A small board without a clock chip starts with the time of its last shutdown; without the shift, its leases and
         holds would seem to end far in the future. A time that is not ahead of the clock stays. Also forget the classes

@@ -31,8 +31,8 @@ class HostViews:
         return out
 
     def resting(self) -> dict[str, str]:
-        """Map each host that gets no jobs because of an order or its owner's conditions to the reason, and what ends
-        it."""
+        """Map each host that gets no jobs because of an order or its owner's conditions to words that continue "the
+        host is …": the reason, and what ends it."""
         return {host: rest.sentence() for host, rest in self._service.at_rest(self._db).items()}
 
     def refused(self) -> dict[str, str]:

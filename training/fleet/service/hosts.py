@@ -234,7 +234,7 @@ class HostRegistry:
 
     def fleet(self, *, heard_since: float, known_since: float, without: frozenset[str], to: str | None = None) -> Fleet:
         """Return the hosts for scheduling, except those in ``without``: the alive ones, the waiting ones, and the known
-        ones (seen since ``known_since``, or in the plan and never seen).
+        ones (seen since ``known_since``, or never seen and in ``[hosts]``).
 
         Waiting hosts are returned only if their priority is higher than that of ``to``, the host that asks; without
         ``to``, all are. Any thread may call this.

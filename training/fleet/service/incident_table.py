@@ -196,8 +196,8 @@ class IncidentViews:
         return {row["host"]: view_of(row) for row in rows}
 
     def open(self) -> dict[str, tuple[int, float]]:
-        """Map each host to the number of its open alarms without a verdict, and the time when the first of these
-        began."""
+        """Map each host to the number of its open incidents of alarms without a verdict, and the time when the first of
+        these incidents was raised."""
         return {row["host"]: (row["n"], row["raised_at"]) for row in self._db.all("incidents_open")}
 
 

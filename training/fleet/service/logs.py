@@ -2,7 +2,7 @@
 
 :class:`Folding` writes a file, then commits its row. A crash between the two leaves a file that no row names; the lines
 are still in the database, and go into a file again. :class:`Logs` uses any connection but the writer's; the writer may
-move lines into a file between two of its statements.
+move lines into a file between two reads of ``Logs``.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ WHY = {
 
 @dataclass
 class Page:
-    """Consecutive output lines of an attempt; ``first + len(lines)`` is the number of the next page's first line."""
+    """Consecutive output lines of an attempt; ``next`` is the line number from which to ask for the next page."""
 
     first: int
     lines: list[str] = field(default_factory=list)
@@ -49,8 +49,8 @@ class Logs:
         self._db, self._rows, self._files = database, LogRows(database), files
 
     def page(self, job_id: str, attempt: int, after: int) -> Page:
-        """Return a page of an attempt's output lines, beginning at line number ``after``; lines that are not kept are
-        skipped."""
+        """Return a page of an attempt's output lines, beginning at line number ``after``, counted from 0; lines that
+        are not kept are skipped."""
         page, missing, size = Page(after), list[Piece](), 0
         while size < PAGE_BYTES:
             pieces = self._rows.pieces(job_id, attempt, page.next, most=1)

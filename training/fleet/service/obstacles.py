@@ -103,8 +103,7 @@ class Obstacles:
         return f"{said}; {asked}{until}: {one_line(last.error or 'no error was given', 300)}"
 
     def remark(self, job: Job) -> str | None:
-        """Return a sentence if a running job takes long, or if its host would not get the job again because the plan
-        has changed; else None."""
+        """Return a sentence if a running job takes long, or if its host would not get the job again; else None."""
         known = self._service.host_registry.known.get(job.worker_hostname or "")
         if job.status not in LIVE or known is None:
             return None
@@ -115,7 +114,7 @@ class Obstacles:
 
     def explain(self, job_id: str) -> ExplainReply:
         """Return for every known host whether the job fits it, and what a fitting host waits for; also name the hosts
-        in the plan or the job that never asked for work."""
+        in ``[hosts]`` or in the job's lists that never asked for work."""
         row, out = job_row(self._db, job_id), self.out()
         job, kind = job_of(row), kind_of(row["class_id"], row["priority"])
         unheard = self.unheard()

@@ -30,8 +30,8 @@ class OutputViews:
     def curve(self, job_id: str, *, attempt: int | None = None, points: int = CURVE_POINTS) -> CurveReply:
         """Return a job's curve, or one attempt's: at most ``points`` epochs, and as many samples of the resources used.
 
-        Thinning keeps the lowest and highest value of each series. The samples are those of ``attempt``, or of the last
-        attempt.
+        ``points`` is brought into the range from 10 to 20,000. Thinning keeps the lowest and highest value of each
+        series in each group of neighbours. The samples are those of ``attempt``, or of the last attempt.
         """
         row = job_row(self._db, job_id)
         most = max(CURVE_POINTS_LEAST, min(points, POINTS_KEPT))

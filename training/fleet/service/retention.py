@@ -174,7 +174,8 @@ class Retention:
 
     def _let_go(self, some: Sequence[Removal]) -> list[Removal]:
         """Record that these items are deleted, and return those recorded; leave out items that must stay after all.
-        Logs, curves and events are deleted at once, files of bundles and data sets later."""
+        Curves, events and lines of logs in the database are deleted at once; files of logs, bundles and data sets are
+        deleted later."""
         return [each for each in some if self._one(each)]
 
     def _one(self, each: Removal) -> bool:
@@ -251,8 +252,8 @@ class Retention:
         return True
 
     def _may_forget_dataset(self, row: Row) -> bool:
-        """Return True if the data set may still be deleted: no plan has named it since, and no push has brought it
-        again."""
+        """Return True if the data set may still be deleted: no job of the plan and no unfinished job names it, and no
+        push has brought it again."""
         assert self._datasets is not None
         here = next((each for each in self._datasets.sets() if each.dataset_id == row["subject"]), None)
         try:

@@ -34,8 +34,8 @@ SHARE = 100.0  # a look takes at most one part in so many of the time
 
 
 class Member(NamedTuple):
-    """One job of a rotation. ``result`` is None until the job is done; ``made_by`` has the digests of its data and
-    code."""
+    """One job of a rotation. ``result`` is None unless the job is completed and its report is stored; ``made_by`` has
+    the digests of its data and code."""
 
     job_id: str
     name: str
@@ -163,8 +163,8 @@ def _view(group: Sequence[Member]) -> RotationView:
 
 
 def _alike(group: Sequence[Member]) -> tuple[list[Member], list[str]]:
-    """Return the completed jobs that count, which share the most frequent data and code, and sentences about completed
-    jobs that do not count."""
+    """Return the completed jobs that count (tested on their own host, with the most frequent data and code), and
+    sentences about completed jobs that do not count."""
     notes, done = [], [each for each in group if each.result is not None]
     honest = [each for each in done if each.result and each.result.hosts in ([], [each.turn.host])]
     if len(honest) < len(done):

@@ -1,7 +1,7 @@
 """Views of the learned durations: the speeds of hosts, and what looks wrong compared with these.
 
-An attempt that outlasts all that was learned may never end; a host far slower than its calibration reports more than it
-can do. The views only show a sentence about such an attempt or host; nothing here stops it.
+An attempt that outlasts all that was learned may never end; a host far slower than its calibration may report more than
+it can do. The views only show a sentence about such an attempt or host; nothing here stops it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,8 +36,8 @@ class SpeedViews:
         self._learned = self.service.learned(self.database)
 
     def speeds(self) -> SpeedsReply:
-        """Return how long each kind of job takes on each known host. Only kinds of completed attempts are listed, the
-        newest first."""
+        """Return the predicted durations of each kind of job on each known host. Only kinds of completed attempts are
+        listed, the newest first, at most ``KINDS_MOST``."""
         learned, hosts = self._learned, self.service.known_hosts()
         speeds, kinds, machines = learned.speeds(), [*learned.kinds().values()], [known.name for known in hosts]
         return SpeedsReply(

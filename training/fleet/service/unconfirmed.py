@@ -45,8 +45,8 @@ def job_of(fleet: FleetState, job_id: str, claim_id: str | None, host_id: str | 
 
 
 def check_wanted(fleet: FleetState, host: str, claim_id: str, sha256: str | None, size: int) -> None:
-    """Raise Refusal for a second bundle of a claim, if ``CLAIMS_MAX`` other results of the host wait, or if the host's
-    unconfirmed work with ``size`` more bytes would exceed the host's share."""
+    """Raise Refusal if the claim brought another bundle before, if ``CLAIMS_MAX`` other results of the host wait, or if
+    the host's unconfirmed work with ``size`` more bytes would exceed the host's share."""
     row = fleet.queue.db.one("unconfirmed", claim_id=claim_id)
     held = fleet.queue.db.all("unconfirmed_share", host=host, claim_id=claim_id)[0]
     if row is not None and sha256 not in (None, row["artifact_id"]):
@@ -60,7 +60,8 @@ def check_wanted(fleet: FleetState, host: str, claim_id: str, sha256: str | None
 
 
 def keep(fleet: FleetState, job: Job, request: CompleteRequest | DeliverRequest) -> CompleteReply:
-    """Store what completes the job by an unconfirmed bundle, which was uploaded before, and return the reply."""
+    """Store the worker's report that would complete the job with an unconfirmed bundle, and return the reply. Raise
+    Refusal if the bundle was not uploaded before, or another spec was trained."""
     row = fleet.queue.db.one("unconfirmed", claim_id=request.claim_id)
     check_spec(job, request.spec_hash)
     stored = row is not None and row["artifact_id"] == request.artifact_id

@@ -63,8 +63,8 @@ class Wakes:
         return found
 
     def _waits(self, of: PendingKind, hosts: list[str], now: float) -> Waits:
-        """Return how long a pending job of this kind would take on each sleeping host, and when the last such job ends
-        on awake ones."""
+        """Return how long a pending job of this kind would take on each sleeping host that fits, and when the last such
+        job ends on awake ones."""
         registry, ahead = self.service.host_registry, self.service.queue.ahead
         asleep = [registry.host(registry.known[host]).at_best() for host in hosts if host != of.gate]
         fitting = [each.name for each in asleep if rules.fits(of.job_class.needs, each) is None]

@@ -85,7 +85,7 @@ class UploadError(StoreError):
 
 
 class TooManyParts(UploadError):
-    """A claim already has the largest allowed number of unfinished uploads."""
+    """A claim already has the largest allowed number of uploads under way."""
 
     problem_type = ProblemType.SLOW_DOWN
 

@@ -1,7 +1,7 @@
 """``index.jsonl``: one line an artifact, appended after the artifact's commit, and rebuilt from the database when index
 and database differ.
 
-The receiver decides nothing by the index: it shows people and scripts the store's content without the database.
+The receiver decides nothing by the index. The index shows people and scripts the store's content without the database.
 """
 
 import hashlib

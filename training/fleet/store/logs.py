@@ -6,7 +6,7 @@
 
 The name ends in the beginning of the file's SHA-256, so that files with different content have different names: a
 backup keeps files of several moments side by side. The row that names a file is committed after the file is durable,
-and a file is deleted long after its row has dropped it.
+and a file is deleted an hour or more after its row was marked as no longer kept.
 """
 
 import gzip

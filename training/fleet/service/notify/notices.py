@@ -179,7 +179,8 @@ class Notices:
         return self._db.run("forget_notices", before=self._clock.now() - KEPT_S)
 
     def _ends(self, after: int) -> tuple[int, int | None]:
-        """Make notices of failed jobs; return the last end that was read, and the last one of a job in the plan.
+        """Make notices of failed jobs; return the numbers of the last end that was read (``after`` if none was), and of
+        the last end of a job in the plan other than a cancellation (None if there is none).
 
         Events that end no job do not move the stored position, so that a receiver without news writes nothing.
         """
