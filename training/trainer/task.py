@@ -159,7 +159,8 @@ class Outputs(NamedTuple):
 
 
 class Fitted(Protocol):
-    """A trained model. ``load`` of its family makes one with the same predictions from ``facts`` and ``sidecar``."""
+    """A trained model. ``load`` of its family rebuilds the model from ``facts`` and ``sidecar``, without what a
+    `Settling` model measured of hosts."""
 
     @property
     def history(self) -> History: ...
