@@ -2,8 +2,8 @@
 
 A new job carries the edition of the plan that brings it, and none is granted before that edition is in force. The last
 part moves the edition. If a crash or a full disk interrupts a write, the old plan stays in force. The next write comes
-at the next start at the latest. The next write finishes the interrupted one, or cancels the new jobs that its own plan
-does not name.
+at the next start at the latest. The next write of a plan finishes an interrupted one, or cancels the new jobs that its
+own plan does not name.
 """
 
 from __future__ import annotations

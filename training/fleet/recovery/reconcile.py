@@ -1,6 +1,6 @@
 """Restore finished work to a database from the store's provenance files.
 
-The receiver writes a provenance file just before it completes the job. So a bundle with a provenance file is finished
+The receiver writes a provenance file just before it completes the job. A bundle with a provenance file is finished
 work of a claim that was valid a moment earlier. A database that lacks such finished work (a new one, or an older copy)
 gets the work back. Later acts of an operator and later attempts are kept, as far as the database knows them.
 """

@@ -4,7 +4,7 @@ A worker's identity is stored on its disk, so a copy of the disk has the same id
 worker. The sessions that use a host id, and their order, do not distinguish a copy from a restart, because messages may
 be late. A token that the receiver sends, and that sessions return, does distinguish them. Replies to a host's claims
 and heartbeats carry the token of the present *round*; a request that returns the token was sent after the round began.
-A new round begins when a new session sends its first claim. So two sessions that both return the present token are
+A new round begins when a new session sends its first claim. Two sessions that both return the present token are
 alive at once (docs/decisions/0011).
 """
 

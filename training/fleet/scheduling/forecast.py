@@ -3,7 +3,7 @@
 The schedule is simulated once with expected durations, which gives each job its host and time. The interval of a
 forecast end comes from the uncertainty of durations. Independent errors of attempts cancel out in a long plan; errors
 that a family's jobs share, on one host or on all, do not. The interval assumes that other hosts would take over work
-from a host that turns out slow. So the error of the end of all jobs is that of all work together, or that of the most
+from a host that turns out slow. The error of the end of all jobs is that of all work together, or that of the most
 uncertain single job if that is larger.
 """
 

@@ -2,7 +2,7 @@
 
 A sequence does no I/O and knows no HTTP. A sequence yields the step that comes next and gets the step's outcome back,
 as a value or as an exception. The HTTP layer takes the steps on its threads (receiver/http/steps.py), and the
-simulation takes them one by one. So the HTTP layer and the simulation run the same sequences, whose order of steps
+simulation takes them one by one. The HTTP layer and the simulation run the same sequences, whose order of steps
 makes a delivery safe.
 """
 

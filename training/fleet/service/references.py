@@ -1,8 +1,8 @@
 """Resolve the plan's references to data sets as the last reload did, until the next reload. Pure.
 
 Every push may give a name another data set. If each start looked the name up again, a mere restart would change the
-plan's jobs. So what a reload found is stored with the jobs. A remembered data set that is missing is no mistake; its
-jobs wait.
+plan's jobs. What a reload found for each reference is stored with the jobs. A remembered data set that is missing is no
+mistake; its jobs wait.
 """
 
 from collections.abc import Mapping

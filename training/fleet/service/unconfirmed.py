@@ -1,8 +1,9 @@
 """Finished work under claims that the database did not grant is stored until an operator accepts or refuses it.
 
-After a restore, workers bring work that the older database does not know; but a host may also invent a claim. So
-unconfirmed work changes no job by itself. A host's unconfirmed work takes at most the host's share of the free space.
-The worker keeps its copy and repeats its report until the work is accepted or refused. No HTTP and no SQL.
+After a restore, workers bring work that the older database does not know; but a host may also invent a claim.
+Unconfirmed work changes no job until an operator accepts it. A host's unconfirmed work takes at most the host's share
+of the free space. The worker keeps its copy and repeats its report until the work is accepted or refused. No HTTP and
+no SQL.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 """Unfinished uploads: part files that are hashed while they are written, can be resumed, and have one writer each.
 
 A part is named by the claim and the digest it was announced with, so a repeated upload finds what its predecessor left.
-At most one writer owns a part: opening it ends the former writer's ownership, under that writer's lock. So a connection
+At most one writer owns a part: opening it ends the former writer's ownership, under that writer's lock. A connection
 that stalls and continues after its successor began can write nothing. Plain synchronous code that reads and writes
 files: call it off the event loop. Safe to call from several threads.
 """

@@ -1,7 +1,7 @@
 """The disk space above the reserve, shared by simultaneous uploads.
 
-An announced length reserves nothing, because a slow sender of a large bundle would block the others. So each block
-reserves its room just before it is written, and counts as written from then on.
+An announced length reserves nothing, because a slow sender of a large bundle would block the others. Each block of an
+upload reserves its room just before it is written, and counts as written from then on.
 """
 
 import contextlib

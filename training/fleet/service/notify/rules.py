@@ -2,8 +2,8 @@
 
 A channel sends the notices in their order. A notice goes out at once if the channel's last message is ``FOLD_S`` old;
 notices that come sooner are combined into one message. The notices of a message are fixed before it is first sent;
-later notices wait for the next message. So a message that is sent again after a crash or a lost answer has the same key
-and the same content.
+later notices wait for the next message. A message that is sent again after a crash or a lost answer has the same key
+and content, unless the plan has changed which kinds of notices the channel sends.
 """
 
 from collections import Counter
