@@ -142,7 +142,7 @@ def test_a_request_that_is_not_sound_is_not_signed(made, spoil, words):
 def test_damaged_credentials_are_one_sentence(tmp_path, content):
     assert Credentials(tmp_path).identity() is None
     (tmp_path / "identity.json").write_bytes(content)
-    with pytest.raises(CredentialsError, match=r"identity\.json is damaged; enroll"):
+    with pytest.raises(CredentialsError, match=r"identity\.json cannot be read or is damaged; enroll"):
         Credentials(tmp_path).identity()
 
 

@@ -913,7 +913,7 @@ def test_trainers_that_cannot_tell_their_flags_are_left_out(monkeypatch):
 
 def test_a_damaged_certificate_ends_the_start_in_one_sentence(tmp_path):
     (tmp_path / "identity.json").write_bytes(b"junk")
-    with pytest.raises(ValueError, match=r"identity\.json is damaged; enroll"):
+    with pytest.raises(ValueError, match=r"identity\.json cannot be read or is damaged; enroll"):
         _tls_dir("https://fleet.lan", tmp_path, "pi")
     assert _tls_dir("http://localhost", tmp_path, "pi") is None
 

@@ -223,7 +223,7 @@ class FleetClient:
         with the reason.
 
         ``request_id`` makes the request repeatable: after a lost answer the same id gets the same grant. By default
-        each call makes an id of its own.
+        each call makes a new ``request_id``.
         """
         members = {"host_id": self.host_id, "request_id": os.urandom(16).hex()} | members
         request = ClaimRequest(capability=dict(capability), **members)

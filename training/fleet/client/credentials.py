@@ -68,7 +68,9 @@ class Credentials:
         except FileNotFoundError:
             return None
         except (OSError, ValueError):
-            raise CredentialsError(f"{self.folder / 'identity.json'} is damaged; enroll this machine again") from None
+            raise CredentialsError(
+                f"{self.folder / 'identity.json'} cannot be read or is damaged; enroll this machine again"
+            ) from None
 
     def context(self) -> ssl.SSLContext:
         """Make a TLS 1.3 context that trusts the receiver's own authority only, and shows this machine's certificate if

@@ -241,8 +241,8 @@ def attempt_name(assignment: Assignment) -> str:
 
 def prune(*roots: Path, in_use: Collection[Assignment] = ()) -> None:
     """Delete the files of ended attempts, except the newest :data:`KEPT_ATTEMPTS` of each root and those ``in_use``.
-    Other files and folders are not touched. The roots belong to one worker: in shared roots the newest would all be
-    those of the worker with the shortest jobs."""
+    Other files are not touched; a job's folder is removed once it is empty. The roots belong to one worker: in shared
+    roots the newest would all be those of the worker with the shortest jobs."""
     kept = set(map(attempt_name, in_use))
     for root in roots:
         newest: dict[Path, float] = {}  # by an attempt's folder, or where that is gone its log
