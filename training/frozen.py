@@ -1,7 +1,5 @@
 """Decorators for plain values: frozen dataclasses with slots."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import TypeVar, dataclass_transform
 

@@ -11,8 +11,6 @@ From windows that lack a feature, trees learn which branch to take without it. A
 is replaced by its median where it is absent.
 """
 
-from __future__ import annotations
-
 import errno
 import math
 import os
@@ -198,8 +196,7 @@ def fit(task: Task) -> Gbt:
             searches.append(found)
             temperature = mean_temperature([found.temperature, *(each[start] for each in folds)])
             parts.append(BoosterPart(_checked(task, model), line, temperature, weight_of(found)))
-    lacked = np.flatnonzero(task.lacking(both))
-    return Gbt(tuple(parts), task.classes, task.threads, searches[0].history, lacked)
+    return Gbt(tuple(parts), task.classes, task.threads, searches[0].history, np.flatnonzero(task.lacking(both)))
 
 
 def weight_of(found: Search) -> float:
