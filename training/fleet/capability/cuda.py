@@ -2,10 +2,10 @@
 is.
 
 Finding out which devices torch can use takes seconds; the answer changes only with the interpreter, torch, the driver,
-CUDA_VISIBLE_DEVICES or the cores. A short child process asks torch, and the answer is stored. The same child measures
-the calibration, the host's speed at what trainers do. The calibration takes one or two seconds more, once per stored
-answer, before the host first asks for work. Free memory changes by the minute and costs a millisecond through NVML: it
-is read every time. The daemon itself never imports torch.
+CUDA_VISIBLE_DEVICES or the cores. A short child process asks torch, and the answer is stored unless it is doubtful. The
+same child measures the calibration, the host's speed at what trainers do. The calibration takes one or two seconds
+more, once per stored answer, before the host first asks for work. Free memory changes by the minute and costs a
+millisecond through NVML: it is read every time. The worker itself never imports torch.
 """
 
 import contextlib
@@ -119,8 +119,8 @@ class TorchFacts(msgspec.Struct, frozen=True):
 
 
 class _Kept(msgspec.Struct, frozen=True):
-    """A stored answer of the probe, which later starts use: one for each of the workers of a machine, which may see
-    other GPUs."""
+    """A stored answer of the probe, which later starts with the same key use. The file holds several, because a
+    machine's workers may see different GPUs."""
 
     key: JsonObject
     facts: TorchFacts

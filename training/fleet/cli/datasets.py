@@ -58,8 +58,8 @@ def push_dataset(
 
 
 def moved_lines(view: Json, name: str) -> list[str]:
-    """Return the lines that say which data set ``name`` meant before, and how many jobs change now; empty if there is
-    neither."""
+    """Return lines on the data set that ``name`` meant before, the jobs that the next reload creates again, and
+    unfinished jobs that use the earlier one. Return an empty list if none of these applies."""
     anew, waiting = view["jobs_anew"], view["jobs_waiting"]
     was, lines = "another one", []
     if view["was"]:

@@ -29,7 +29,8 @@ def release(context: CommandContext, hosts: Hosts) -> int:
 
 @as_command()
 def pause(context: CommandContext, hosts: Hosts) -> int:
-    """Pause hosts: they get no new jobs; at the next heartbeat their trainers are suspended where they are."""
+    """Pause hosts: they get no new jobs; their trainers are suspended at the next heartbeat, and their jobs are handed
+    back if the pause lasts."""
     return context.each(hosts, "hosts", context.client().pause_host, _line)
 
 

@@ -29,8 +29,8 @@ def logs(
     attempt: Annotated[int | None, typer.Option(help="Number of the attempt; default the last.", min=1)] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow new output until the attempt ends.")] = False,
 ) -> int:
-    """Print the trainer's output. With --follow the exit code tells the attempt's end: 0 completed, 4 cancelled, else
-    3."""
+    """Print the trainer's output. With --follow the exit code is 4 if the attempt was cancelled, 3 if it ended
+    otherwise without completing, else 0."""
     if context.as_json and follow:
         raise CannotError("--follow prints for people; call logs --json repeatedly instead", USAGE)
     reader = LogReader(context.client(), job, attempt)

@@ -144,8 +144,8 @@ def unpack(
 
 def _refuse_to_mix(target: Path, allowed: Collection[str], found: list[Unpacked], *, shared: bool) -> None:
     """Raise BundleRefused if a file in the folder would be replaced by a different one, or could be mistaken for a part
-    of this model. Unless ``shared``, any other file in the folder whose name begins with no dot counts as such a
-    part."""
+    of this model. Unless ``shared``, also raise BundleRefused for any other file in the folder whose name begins with
+    no dot."""
     remedy = "name another folder with --out, or replace it with --force"
     mine = {member.name: member for member in found}
     for name in sorted(allowed):

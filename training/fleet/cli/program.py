@@ -1,8 +1,8 @@
 """``cis490-jobs``: show the fleet, and change it.
 
-Exit codes: 0 done, 1 refused by the receiver or by the command's own checks, 2 wrong usage, 75 receiver unreachable or
-not ready. `plan`, `wait` and `logs` have further exit codes. The operator's token comes from ``$CIS490_OPERATOR_TOKEN``
-only: an argument would show in the process list.
+Exit codes: 0 done, 1 refused or failed, 2 wrong usage (of `plan`, `apply` and `forecast` also an invalid manifest), 75
+receiver unreachable or not ready. `plan`, `wait` and `logs` have further exit codes. The operator's token comes from
+``$CIS490_OPERATOR_TOKEN`` only: an argument would show in the process list.
 """
 
 import errno
@@ -144,7 +144,7 @@ def callers() -> set[str]:
 
 
 def _run(given: list[str], context: CommandContext) -> int:
-    """Run one command and return its exit code; a group without a command prints its help."""
+    """Run one command and return its exit code; if the command's name is missing, print the help."""
     try:
         code = command().main(given, prog_name="cis490-jobs", standalone_mode=False, obj=context)
     except typer.TyperException as error:

@@ -173,7 +173,8 @@ def rebuild(
 
 
 def _state(folder: Path, db: Path | None, models: Path | None, manifest: Path = MANIFEST) -> Deployment:
-    """Return the paths that the options name. Raises OSError if the database is no file."""
+    """Return the paths that the options name. Raises OSError if something other than a file is at the database's
+    path."""
     state = Deployment.of(folder, db, models, manifest)
     check_plain(state.db)  # a pipe would be waited for without end
     return state

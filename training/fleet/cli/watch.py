@@ -34,7 +34,7 @@ def status(
 
 @as_command(as_json=Annotated[bool, typer.Option("--json", help="Print a line of JSON at each change.")])
 def watch(context: CommandContext) -> None:
-    """Show the status, redrawn every two seconds; Ctrl-C quits."""
+    """Show the status, redrawn every two seconds, or without a terminal printed at each change; Ctrl-C quits."""
     client, console = context.client(), context.console()
     data, health = _look(client)  # an error of the first look ends the command
     if context.as_json or not console.is_terminal or console.is_dumb_terminal:

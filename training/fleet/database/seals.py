@@ -102,8 +102,8 @@ def keep(connection: Connection) -> None:
 
 
 def look(connection: Connection) -> Iterator[Sealed]:
-    """Check the checksums and the number of rows of every table, and yield each table's result; call :func:`learn` on
-    the connection first."""
+    """Count the rows of every table, check the checksums of the tables in ``SEALED``, and yield each table's result;
+    call :func:`learn` on the connection first."""
     for table in COUNTED:
         keys: list[Row] = []
         if table in SEALED:

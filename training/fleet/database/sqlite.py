@@ -273,7 +273,8 @@ class SqliteDatabase:
         ]
 
     def sealed(self) -> list[seals.Sealed]:
-        """Check the checksums and the number of rows of every table; return a result for each."""
+        """Count the rows of every table, and check the checksums of those that have them; return a result for each
+        table."""
         try:
             return list(seals.look(self.connection))
         except sqlite3.Error as error:

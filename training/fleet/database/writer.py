@@ -134,8 +134,8 @@ class Writer:
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
         """Run ``call`` on the writer's thread, in a transaction that other calls may share; return the future of its
-        result. If the call fails, its own changes are undone, and the future gets the error. After :meth:`close` the
-        future gets WriterClosed."""
+        result. If the call fails, its own changes are undone, and the future gets the error; DatabaseFull and
+        DatabaseLost undo the whole transaction. After :meth:`close` the future gets WriterClosed."""
         future: Future[T] = Future()
         with self._door:
             if not self._closed:

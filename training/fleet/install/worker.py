@@ -12,7 +12,7 @@ FETCH_S = 60  # the worker fetches the rest, so that no installation takes too l
 
 def undelivered(saved: str) -> str | None:
     """Return the id of the job whose finished training, by the text of the worker's state, is not delivered; None if
-    there is none."""
+    there is none, or the text is malformed."""
     try:
         return str(strict_json.loads(saved)["delivery"]["assignment"]["job_id"])
     except (ValueError, KeyError, TypeError):

@@ -120,8 +120,8 @@ def serve(args: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _explained(what: str, option: str) -> Iterator[None]:
-    """Turn errors of the body into StartError, which says that ``what`` cannot be used. Unless another process uses it,
-    the text also names the command-line option for another place."""
+    """Turn a LockedError, OSError or StoreError of the body into StartError, which says that ``what`` cannot be used.
+    Unless another process uses it, the text also names the command-line option for another place."""
     try:
         yield
     except LockedError as error:
@@ -309,8 +309,8 @@ def _port(text: str) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the receiver. Exit codes: 0 stopped on request, 1 cannot run or the database was lost, 2 wrong options or
-    plan."""
+    """Run the receiver. Exit codes: 0 stopped on request, 1 cannot run or the database was lost, 2 wrong options, plan
+    or certificates."""
     replace_unprintable()
     args = _parser().parse_args(argv)
     logs.configure(args.log_level)

@@ -1,7 +1,7 @@
 """uvicorn's HTTP protocol with limits that uvicorn lacks.
 
 uvicorn waits without end for the rest of a header or a body and takes headers of any size. bodies.py has the deadlines
-for bodies; this module has the other deadlines and limits.
+for bodies that endpoints read; this module has the other deadlines and limits.
 """
 
 import asyncio
@@ -21,7 +21,8 @@ EACH_MAX = 256  # connections of one host, operator or IP address; a worker need
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    """A connection with deadlines for its headers, a limit on their size, and a limit on connections of one client."""
+    """A connection with deadlines for headers and unread bodies, a limit on the headers' size, and a limit on
+    connections of one client."""
 
     header_s = HEADER_S
     unread_body_s = UNREAD_BODY_S

@@ -110,7 +110,7 @@ class WaitingRoom:
 
     async def wait(self, host: str, news: int, timeout_s: float, gone: asyncio.Future[object]) -> None:
         """Wait until a wake for the host, until ``timeout_s`` is over, or until ``gone`` is done. Return at once if
-        ``news`` is out of date."""
+        ``news`` is out of date, and after :meth:`close`."""
         if self.closed or self.news(host) != news:
             return
         rings = self._bells.setdefault(host, asyncio.Event()).wait()
@@ -206,9 +206,8 @@ class ReceiverContext:
         return counts
 
     async def preview(self, request: Request, look: Callable[[Previews], T]) -> T:
-        """Run ``look`` on the thread of previews, or an operator's on that of reloads; run it again if a reload wrote
-        meanwhile. Raises Refusal if too many previews wait, reloads do not cease, or the receiver has no
-        manifest."""
+        """Run ``look`` on the thread of previews, or an operator's on that of reloads; run it again if a reload began
+        meanwhile. Raises Refusal if too many previews wait, reloads do not cease, or the receiver has no manifest."""
         previews = self.previews
         if previews is None:
             raise Refusal(ProblemType.BAD_MANIFEST, "this receiver was started without a manifest")

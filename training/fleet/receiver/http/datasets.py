@@ -95,7 +95,7 @@ async def remove_dataset(context: ReceiverContext, request: Request) -> Answer:
 
 
 async def unname_dataset(context: ReceiverContext, request: Request) -> Answer:
-    """Remove one name of a data set, unless a job of the plan uses the name; the data set stays."""
+    """Remove one of a data set's names; refused if a job of the plan uses the name, or the data set has no other."""
     dataset_id = _id(request)
     name = (await read_json(context, request, wire.DatasetUnnameRequest)).name
     await context.act(request, lambda: check_name_unused(context.service, name))

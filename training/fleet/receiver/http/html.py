@@ -38,7 +38,8 @@ _LEVEL = 6
 async def refused(
     context: ReceiverContext, request: Request, refusal: Refusal, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Answer with a refusal: a page for a browser that asks for HTML, a problem document for all others."""
+    """Answer with a refusal: a page for a browser that asks for HTML outside ``/v1/``, a problem document for all
+    others."""
     if not wants_page(request):
         return response_of(refusal, headers)
 

@@ -1,8 +1,8 @@
 """Notices to people: make and send them regularly, and the endpoints about their channels.
 
-Each channel sends one message at a time, on a thread of its own: a channel that fails delays neither the others nor the
-queue. Stopping the receiver waits for no message; an unfinished message is sent again at the next start, with the same
-key.
+Each channel sends its notices one message at a time, on a thread of its own: a channel that fails delays neither the
+others nor the queue. Stopping the receiver waits for no message; an unfinished message is sent again at the next start,
+with the same key.
 """
 
 import asyncio

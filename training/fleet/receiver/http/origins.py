@@ -2,8 +2,8 @@
 
 Browsers send the page's origin (``Origin``, ``Sec-Fetch-Site``) and the receiver's name (``Host``); other programs send
 only ``Host``. DNS rebinding makes a page's domain point at this machine after the page was loaded. A rebound domain
-shows in ``Host``, which must be one of the receiver's names. An IP address as ``Host`` is allowed, because rebinding
-needs a name.
+shows in ``Host``, which must be one of the receiver's names or an IP address. An IP address as ``Host`` is allowed,
+because rebinding needs a name.
 """
 
 import ipaddress

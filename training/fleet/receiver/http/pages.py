@@ -37,7 +37,7 @@ class PageTag(NamedTuple):
     """The state from which a page was made for one viewer.
 
     A browser sends its page's tag when it asks again; the page is rendered again only if :meth:`is_news_for` says so.
-    The receiver stores nothing about its viewers.
+    The receiver does not store which pages its viewers have.
     """
 
     viewer: str  # a digest of the caller and of this program

@@ -1,4 +1,5 @@
-"""Send refusals as ``application/problem+json`` with a stable ``type``, for everything that can go wrong."""
+"""Turn errors into refusals, and encode refusals as ``application/problem+json`` with a stable ``type``; html.py shows
+refusals to browsers as pages."""
 
 import logging
 import math
@@ -117,7 +118,8 @@ def answerable(request: Request, error: Exception) -> Refusal:
 
 
 def wants_page(request: Request) -> bool:
-    """Return True for a browser that displays the answer; programs get problem documents even for pages."""
+    """Return True if the request accepts ``text/html`` and its path is not below ``/v1/``, as when a browser displays
+    the answer."""
     return "text/html" in request.headers.get("Accept", "") and not request.url.path.startswith("/v1/")
 
 
@@ -163,8 +165,8 @@ def decoded(body: bytes, kind: type[T]) -> T:
 
 
 def _whole_numbers(value: Any) -> Any:
-    """Replace each whole float in a JSON value, such as 2.0, by its integer, because some languages write integers
-    so."""
+    """Replace each whole float of magnitude below 2**53 in a JSON value, such as 2.0, by its integer, because some
+    languages write integers so."""
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return int(value)
     if isinstance(value, dict):

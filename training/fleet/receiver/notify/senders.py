@@ -1,6 +1,6 @@
 """Send a message over a channel: webhook, ntfy, e-mail, command. No wait for the other side is longer than
-``TIMEOUT_S``. A failure raises :class:`SendError` with one sentence, which never holds a secret. So the sentence
-repeats no words of a server to which a secret was sent: the server may repeat the secret."""
+``TIMEOUT_S``. A failure raises :class:`SendError` with one sentence, which never holds a secret. The text of a
+SendError repeats no words of a server to which a secret was sent, because the server may repeat the secret."""
 
 import contextlib
 import html

@@ -53,8 +53,8 @@ def check(access: Access, principal: Principal | None) -> None:
 
 
 def acting_host(principal: Principal | None, said: str | None) -> str | None:
-    """Return the host that a request acts for: the proven one, or without proof ``said``, the one in the request.
-    Raises Refusal if the proven host and ``said`` differ."""
+    """Return the host that a request acts for: the one that the caller proved, or if there is none ``said``, the one in
+    the request. Raises Refusal if the proven host and ``said`` differ."""
     proven = None if principal is None else principal.host_id or principal.watcher
     if principal is None or proven is None:
         return said

@@ -36,8 +36,8 @@ class FailureLimit:
         self._failures: OrderedDict[str, deque[float]] = OrderedDict()
 
     def check(self, address: str) -> None:
-        """Raise Refusal while the address has sent ``FAILURES_MAX`` wrong secrets within a minute. Meanwhile even a
-        right secret is refused if it is short, so that guessing is useless."""
+        """Raise Refusal while the address has sent ``FAILURES_MAX`` wrong secrets within a minute. Meanwhile a join's
+        code and a token shorter than ``UNGUESSABLE_CHARS`` are refused even if right, so that guessing is useless."""
         times = self._failures.get(address)
         while times and times[0] <= self._clock.monotonic() - FAILURES_S:
             times.popleft()
@@ -158,7 +158,7 @@ class Authenticator:
 
     def principal(self, request: Request, kind: Access) -> Principal | None:
         """Return the authenticated caller: ``LOCAL`` on loopback without a proof, None on other connections without
-        one. For ``Access.OWNER`` only a certificate is a proof.
+        one. For ``Access.OWNER`` only a certificate is a proof; without one the result is None, also on loopback.
 
         An invalid certificate is refused. A token is looked at, and refused if invalid, only if the caller is unknown
         without it, or the endpoint serves operators.
@@ -201,8 +201,8 @@ class Authenticator:
         return peer if peer is not None and peer.channel is Entrance.TLS else Peer(Entrance.TLS)
 
     def _certified(self, peer: Peer) -> Principal | None:
-        """Return the owner of a connection's certificate; None without one. Raises Refusal if the receiver's own list
-        lacks it, or says that it was revoked or has expired."""
+        """Return the owner of a connection's certificate; None without one. Raises Refusal if the certificate does not
+        name its owner, is unknown to the receiver, was revoked, or has expired."""
         if peer.fingerprint is None:
             return None
         known = self.registry.certificate(peer.fingerprint)

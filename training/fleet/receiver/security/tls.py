@@ -87,7 +87,8 @@ class ExplainedHandshake(ssl.SSLObject):
 
 
 def server_context(folder: Path) -> ssl.SSLContext:
-    """Make a TLS 1.3 context. A client may present no certificate (to join, or with a token), but no invalid one."""
+    """Make a TLS 1.3 context; raises AuthorityError if the folder's certificates cannot be used. A client need not show
+    a certificate (it may join, or send a token), but an invalid one is refused."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.num_tickets = 0  # no resumption: every connection shows its certificate
@@ -100,7 +101,7 @@ def server_context(folder: Path) -> ssl.SSLContext:
         why = getattr(error, "strerror", None) or error
         raise AuthorityError(
             f"the certificates in {folder} cannot be used ({why}); restore them from a backup, "
-            "or remove server.pem: the next start makes a new one"
+            "or remove server.json: the next start makes a new one"
         ) from None
     return context
 
