@@ -9,7 +9,7 @@ WINDOWS_TESTS := on_windows bundle capability cli client crash dataset dataset_f
   worker worker_health worker_state
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-failure test explore check docs bench sim torture torture-inputs mutants engines windows lock sbom screenshots record-sample clean
+.PHONY: help setup demo demo-failure test test-all explore check docs bench sim torture torture-inputs mutants engines windows lock sbom screenshots record-sample clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -40,11 +40,16 @@ demo-failure: $(VENV)/.trains ## the same with a job that fails on purpose: see 
 	@$(PY) tools/demo.py --with-failure
 
 # Three at once, on two cores too: many tests wait for other processes.
-test: setup ## all tests of the default suite
-	@PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -q -n 3 --dist worksteal
+PYTEST := PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -q -n 3 --dist worksteal
 
-explore: setup ## the same tests, their properties on examples that are drawn anew each time
-	@PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -q -n 3 --dist worksteal --hypothesis-profile=explore
+test: setup ## every kind of test, in 5 minutes
+	@$(PYTEST) -m 'not thorough'
+
+test-all: setup ## all tests (25 minutes)
+	@$(PYTEST)
+
+explore: setup ## all tests, their properties on examples that are drawn anew each time
+	@$(PYTEST) --hypothesis-profile=explore
 
 check: setup ## linters, formatter, strict types, known vulnerabilities
 	@$(PY) -m ruff check .

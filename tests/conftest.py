@@ -17,6 +17,14 @@ from training.trainer.contract import limit_threads
 limit_threads(1)  # as trainers do by themselves; tests run side by side, and threads that wait for a core burn it
 
 
+def pytest_collection_modifyitems(items):
+    """Mark as thorough what is like others that stay: two families of nets, for each of which there is a like one."""
+    for item in items:
+        given = getattr(item, "callspec", None)
+        if given and not {"gru", "transformer"}.isdisjoint(str(value) for value in given.params.values()):
+            item.add_marker(pytest.mark.thorough)
+
+
 def pytest_collection_finish():
     """Take what thousands of collected tests hold out of the collector's sight.
 

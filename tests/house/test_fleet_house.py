@@ -366,6 +366,17 @@ def test_a_name_that_means_nothing_is_seen(prose):
     assert list(house.Names(known).mean_nothing()) == []
 
 
+def test_every_target_of_make_that_people_and_ci_name_is_there():
+    named = {
+        name
+        for page in ("README.md", "CONTRIBUTING.md", ".ci/run")
+        for name in re.findall(r"\bmake (?:[A-Z]\S+ )*([a-z-]+)", (ROOT / page).read_text(encoding="utf-8"))
+    }
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    assert named >= {"demo", "setup", "test", "test-all"}
+    assert named <= targets
+
+
 def test_every_test_that_windows_runs_is_there():
     """``make windows`` leaves out a name without a file in silence."""
     found = re.search(r"^WINDOWS_TESTS := ((?:.*\\\n)*.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)

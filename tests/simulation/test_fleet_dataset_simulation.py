@@ -11,15 +11,16 @@ from simulation.run import run_seed
 
 
 @pytest.mark.timeout(600)  # half a minute of work, on a machine that may be busy
-def test_no_promise_is_broken_while_data_sets_are_fetched() -> None:
+@pytest.mark.parametrize("first", [300, pytest.param(309, marks=pytest.mark.thorough)])
+def test_no_promise_is_broken_while_data_sets_are_fetched(first: int) -> None:
     tally: Counter[str] = Counter()
-    for seed in range(300, 318):  # 302 once turned for ever over what was being packed
+    for seed in range(first, first + 9):  # 302 once turned for ever over what was being packed
         verdict = run_seed(seed, prepare=with_data_sets)
         assert verdict.violation is None, verdict.violation
         tally += verdict.tally
-    assert tally["data sets fetched"] >= 50, tally
-    assert tally["data sets that were there"] >= 15, tally
-    assert tally["fetches that failed"] >= 5, tally
+    assert tally["data sets fetched"] >= 25, tally
+    assert tally["data sets that were there"] >= 7, tally
+    assert tally["fetches that failed"] >= 2, tally
     assert tally["fetches broken off"] >= 1, tally
 
 

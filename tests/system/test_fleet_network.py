@@ -19,7 +19,10 @@ def test_a_job_completes_once_whatever_the_network_does(kind):
     assert strike_at(kind, full=False)["strikes"] >= 5
 
 
-@pytest.mark.parametrize("taken", [False, True], ids=["alone", "another-host-takes-it"])
+@pytest.mark.parametrize(
+    "taken",
+    [pytest.param(False, id="alone"), pytest.param(True, id="another-host-takes-it", marks=pytest.mark.thorough)],
+)
 @pytest.mark.parametrize("place", ["worker.printed", "worker.before.Upload"])
 def test_a_worker_sleeps_beyond_its_lease(place, taken):
     suspended.worker_sleeps(place, taken)

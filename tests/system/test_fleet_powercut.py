@@ -30,6 +30,7 @@ def test_power_cut_after_every_operation():
     assert counts["transactions"] > 30
 
 
+@pytest.mark.thorough
 def test_it_would_see_a_database_that_does_not_sync():
     """``synchronous=NORMAL`` loses what was acknowledged: that must show."""
 

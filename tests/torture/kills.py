@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -238,9 +239,9 @@ def _children(pid: int) -> list[str]:
     return []
 
 
-def kill_everywhere(seed: int) -> Counter[str]:
+def kill_everywhere(seed: int, names: Sequence[str] = NAMES) -> Counter[str]:
     """Kill once at each place; how often at which."""
-    places = list(NAMES)
+    places = list(names)
     random.Random(seed).shuffle(places)
     with Fleet(policy={"stale_after_s": LEASE_S}) as fleet:
         return Killing(fleet, places, seed).run()

@@ -32,7 +32,7 @@ def finish(argv, folder, hash_seed):
     return subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("model", ["gbt", "mlp"])
+@pytest.mark.parametrize("model", ["gbt", pytest.param("mlp", marks=pytest.mark.thorough)])
 def test_equal_runs_in_unlike_processes_give_equal_bytes(model, data, tmp_path):
     for seed, name in enumerate(("here", "a/longer way/there")):
         ended = finish(command(model, data, tmp_path / name, *SHORT[model]), tmp_path / name, str(seed))
@@ -66,6 +66,7 @@ def test_the_self_supervised_trainer_needs_no_more_than_the_tensors(data, tmp_pa
     }
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGTERM cannot be caught on Windows")
 def test_sigterm_ends_with_75_and_the_same_command_goes_on(data, tmp_path):
     more = ("--epochs", "60", "--patience", "60", "--batch-size", "16")

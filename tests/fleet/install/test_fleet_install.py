@@ -617,6 +617,7 @@ def test_newcomer_installs_a_receiver_and_a_worker_that_asks_it_for_work(told):
     }
 
 
+@pytest.mark.thorough
 def test_newcomer_may_look_first_and_do_it_twice(told):
     assert told["dry"]["code"] == 0
     assert told["after_dry"] == []

@@ -343,7 +343,7 @@ def test_what_cannot_start_at_all_says_so(fleet, tmp_path):
 # ── our trainers ────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(("model", "threads"), [("gbt", 1), ("mlp", 2)])
+@pytest.mark.parametrize(("model", "threads"), [("gbt", 1), pytest.param("mlp", 2, marks=pytest.mark.thorough)])
 def test_a_forked_trainer_leaves_the_same_bytes(tmp_path, model, threads):
     from tests.support.trainer_builders import SHORT, arguments, make_data  # not for the processes that import this
 

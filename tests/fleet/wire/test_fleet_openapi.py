@@ -111,13 +111,14 @@ CHECKS = {
 WORKERS_CALLS = "^/v1/(job/|model/|join|renew)"  # where a certificate makes a difference
 
 
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize(("kind", "paths"), [("app", ""), ("tls", WORKERS_CALLS)])
-def test_no_made_up_call_is_answered_otherwise_than_documented(kind, paths, tmp_path):
+def test_no_made_up_call_is_answered_otherwise_than_documented(kind, paths, seed, tmp_path):
     """``python -m tests.api --calls 100000`` is the same for longer, at all addresses with TLS and without."""
     pytest.importorskip("schemathesis")
     from api.run import Target, run
 
-    result = run(tmp_path, 1, seed=1, kind=Target(kind), paths=paths)
+    result = run(tmp_path, 1, seed=seed, kind=Target(kind), paths=paths)
     assert result.failures == [], "\n".join(result.failures)
     assert result.calls >= (100 if paths else 400)
     assert set(result.checks) >= CHECKS
