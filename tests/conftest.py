@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import subprocess
+import weakref
 
 import places  # noqa: F401 - puts the folders of tests on the module path
 import pytest
@@ -42,9 +43,13 @@ settings.load_profile("any machine")
 
 
 def _rows_the_other_way(prepare):
-    """SQL promises an order to those alone that ask for one: who does not, gets the less usual one here."""
+    """SQL promises an order to those alone that ask for one: who does not, gets the less usual one here.
+
+    A test may leave its database open. Python 3.13 would warn of the connection, and fail a later test.
+    """
 
     def prepared(self, *args):
+        weakref.finalize(self, self.connection.close).atexit = False
         prepare(self, *args)
         self.connection.execute("PRAGMA reverse_unordered_selects = ON")
 

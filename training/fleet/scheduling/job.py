@@ -299,7 +299,7 @@ class Host:
             gpus.append(Gpu(_less(free, keep_vram), _less(max(whole, free), keep_vram)))
         available = float(capability.get("ram_available_gib") or 0.0)
         installed = float(capability.get("ram_total_gib") or 0.0)
-        cores = int(_capped(int(capability.get("cpu_cores") or 0), declared.get("max_cores")))
+        cores = int(_capped(min(int(capability.get("cpu_cores") or 0), CORES_MAX), declared.get("max_cores")))
         ram, ram_total = (_capped(each, declared.get("max_ram_gib")) for each in (available, max(installed, available)))
         vram_total = max((gpu.total_gib for gpu in gpus), default=0.0)
         slots = declared.get("slots")

@@ -6,9 +6,9 @@ does not name.
 """
 
 import argparse
+import inspect
 import sys
 from collections.abc import Mapping
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +100,9 @@ def document() -> JsonObject:
         kinds |= {kind for kind in (route.request, route.reply) if kind not in (None, dict)}
     ordered = sorted(kinds, key=lambda kind: kind.__name__)
     _, components = msgspec.json.schema_components(ordered, ref_template="#/components/schemas/{name}")
+    for component in components.values():  # before Python 3.13, docstrings keep their indentation
+        if "description" in component:
+            component["description"] = inspect.cleandoc(component["description"])
     paths: dict[str, JsonObject] = {}
     shared: dict[str, JsonObject] = {}
     for route in routes:
@@ -197,8 +200,7 @@ def _refusal(method: str, status: int, names: list[str]) -> JsonObject:
     if status in (408, 429, 503, 507):
         needed = status != 429  # after wrong tokens no repetition helps until a person acts
         headers["Retry-After"] = {"required": needed, "schema": text | {"pattern": "^[0-9]+$"}}
-    phrase = HTTPStatus(status).phrase
-    found: JsonObject = {"description": f"{phrase}: {', '.join(names)}", "headers": headers}
+    found: JsonObject = {"description": ", ".join(names), "headers": headers}
     if method != "HEAD":
         which = {"properties": {"type": {"enum": names}, "status": {"const": status}}}
         schema = {"allOf": [_schema(wire.Problem), which]}
