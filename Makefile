@@ -43,7 +43,7 @@ demo-failure: $(VENV)/.trains ## the same with a job that fails on purpose: see 
 PYTEST := PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -q -n 3 --dist worksteal
 
 test: setup ## every kind of test, in 5 minutes
-	@$(PYTEST) -m 'not thorough'
+	@$(PYTEST) -m 'not thorough' --hypothesis-profile=half
 
 test-all: setup ## all tests (25 minutes)
 	@$(PYTEST)

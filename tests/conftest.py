@@ -19,10 +19,10 @@ limit_threads(1)  # as trainers do by themselves; tests run side by side, and th
 
 
 def pytest_collection_modifyitems(items):
-    """Mark as thorough what is like others that stay: two families of nets, for each of which there is a like one."""
+    """Mark as thorough what is like others that stay: of the nets, ``cnn`` and ``transformer_ssl`` stand for all."""
     for item in items:
         given = getattr(item, "callspec", None)
-        if given and not {"gru", "transformer"}.isdisjoint(str(value) for value in given.params.values()):
+        if given and not {"gru", "lstm", "transformer"}.isdisjoint(str(value) for value in given.params.values()):
             item.add_marker(pytest.mark.thorough)
 
 
@@ -39,6 +39,7 @@ def pytest_collection_finish():
 # `make explore` draws anew at each run.
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("any machine", settings.get_profile("explore"), derandomize=True)
+settings.register_profile("half", settings.get_profile("any machine"), max_examples=50)  # for `make test`
 settings.load_profile("any machine")
 
 

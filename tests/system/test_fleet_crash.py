@@ -96,6 +96,7 @@ TAMPERED = {
 
 
 @posix
+@pytest.mark.thorough
 @pytest.mark.timeout(300)
 def test_the_verdict_sees_what_is_wrong():
     """On a fleet that kept every promise, and then on its records tampered with."""
@@ -146,7 +147,15 @@ def test_killed_once_at_every_place(half):
 
 @posix
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("place", ["transition.adopt", "transition.readopt", "transition.pardon", "transition.deliver"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        "transition.adopt",
+        "transition.pardon",
+        pytest.param("transition.readopt", marks=pytest.mark.thorough),
+        pytest.param("transition.deliver", marks=pytest.mark.thorough),
+    ],
+)
 def test_killed_while_a_late_word_is_heeded(place):
     """The receiver, while it takes a lost host or its work back, or pardons what died on a sick one."""
     scenes.SCENES[place](place, random.Random(0))

@@ -44,7 +44,8 @@ def test_it_would_see_a_database_that_does_not_sync():
         database_parts.check_life(seed=1, states=1)
 
 
+@pytest.mark.parametrize("most", [10, pytest.param(20, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("request_name", REQUESTS)
-def test_the_nth_operation_fails(request_name):
-    """Once and for ever, on a broken or on a full disk: each of the first twenty operations of each request."""
-    assert failing_database.all_cases(request_name, 20, by_turns=True)["failures"] >= 4
+def test_the_nth_operation_fails(request_name, most):
+    """Once and for ever, on a broken or on a full disk: each of the first operations of each request."""
+    assert failing_database.all_cases(request_name, most, by_turns=True)["failures"] >= 4

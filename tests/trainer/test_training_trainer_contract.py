@@ -37,7 +37,7 @@ def raising(error):
         (MemoryError(), Exit.OUT_OF_MEMORY, "error: out of memory: choose a smaller batch_size"),
         (RuntimeError("CUDA out of memory. Tried"), Exit.OUT_OF_MEMORY, "error: out of memory"),
         (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), Exit.OUT_OF_MEMORY, "error: out of memory"),
-        (contract.Interrupted(), Exit.INTERRUPTED, "the same command resumes there"),
+        (contract.Interrupted(), Exit.INTERRUPTED, "the same command resumes from"),
         (
             OSError(28, "No space left on device", "/models/w"),
             Exit.NO_ACCESS,

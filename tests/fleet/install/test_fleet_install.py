@@ -604,6 +604,7 @@ def told():
     return newcomer()
 
 
+@pytest.mark.thorough
 def test_newcomer_installs_a_receiver_and_a_worker_that_asks_it_for_work(told):
     assert told["receiver"]["code"] == told["first"]["code"] == 0, told["first"]
     assert told["worker"]["hostname"] == "newcomer"
@@ -626,6 +627,7 @@ def test_newcomer_may_look_first_and_do_it_twice(told):
     assert not any("restart" in call for call in told["calls_again"]), "a running job is left alone"
 
 
+@pytest.mark.thorough
 def test_newcomer_without_root_may_look_and_not_touch(told):
     assert told["nobody_dry"]["code"] == 0, told["nobody_dry"]
     assert told["nobody"]["code"] == 1
@@ -634,6 +636,7 @@ def test_newcomer_without_root_may_look_and_not_touch(told):
     assert "with sudo" in told["nobody_uninstall"]["err"]
 
 
+@pytest.mark.thorough
 def test_newcomer_pastes_the_line_that_enroll_printed(told):
     assert told["receiver_tls"]["code"] == 0, told["receiver_tls"]
     assert told["settings"] == ["CIS490_RECEIVER_FLAGS=", "CIS490_RECEIVER_FLAGS=--tls --public-name localhost"], (
@@ -652,6 +655,7 @@ def test_newcomer_pastes_the_line_that_enroll_printed(told):
     assert told["leaves"]["code"] == 0
 
 
+@pytest.mark.thorough
 def test_newcomer_leaves_and_nothing_is_left(told):
     assert told["uninstall"]["code"] == told["uninstall_again"]["code"] == 0
     assert told["left_of_worker"] == []
