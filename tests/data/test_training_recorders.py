@@ -144,6 +144,7 @@ def test_stamps_are_utc_wherever_they_are_read(tmp_path):
 
 
 def test_files_of_sysstat_that_cannot_be_used_are_refused(run, tmp_path, monkeypatch):
+    installed("sadf", "sysstat")
     half = tmp_path / "half.json"
     half.write_bytes(SYSSTAT.read_bytes()[:9000])
     assert "or only a part of it: write it again" in refused(run, "--sysstat", str(half))
