@@ -103,7 +103,7 @@ def test_an_authority_is_made_where_a_folder_can_be(tmp_path):
 )
 def test_without_the_package_for_certificates_it_is_named(tmp_path, monkeypatch, call, error):
     monkeypatch.setitem(sys.modules, "cryptography", None)
-    with pytest.raises(error, match="need the package cryptography.* install "):
+    with pytest.raises(error, match=r"need the package cryptography.* install "):
         call(tmp_path / "none")
 
 
