@@ -6,7 +6,6 @@ does not name.
 """
 
 import argparse
-import inspect
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -100,9 +99,6 @@ def document() -> JsonObject:
         kinds |= {kind for kind in (route.request, route.reply) if kind not in (None, dict)}
     ordered = sorted(kinds, key=lambda kind: kind.__name__)
     _, components = msgspec.json.schema_components(ordered, ref_template="#/components/schemas/{name}")
-    for component in components.values():  # before Python 3.13, docstrings keep their indentation
-        if "description" in component:
-            component["description"] = inspect.cleandoc(component["description"])
     paths: dict[str, JsonObject] = {}
     shared: dict[str, JsonObject] = {}
     for route in routes:
@@ -216,7 +212,8 @@ def _schema(kind: type[Any]) -> JsonObject:
 
 def text() -> str:
     """Return the document as indented JSON, in which differences are easy to read."""
-    return msgspec.json.format(msgspec.json.encode(document()), indent=1).decode() + "\n"
+    written = msgspec.json.format(msgspec.json.encode(document()), indent=1).decode() + "\n"
+    return written.replace(r"\n    ", r"\n")  # before Python 3.13, docstrings keep their indentation
 
 
 def main(argv: list[str] | None = None) -> int:
