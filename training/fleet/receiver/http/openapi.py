@@ -212,8 +212,8 @@ def _schema(kind: type[Any]) -> JsonObject:
 
 def text() -> str:
     """Return the document as indented JSON, in which differences are easy to read."""
-    written = msgspec.json.format(msgspec.json.encode(document()), indent=1).decode() + "\n"
-    return written.replace(r"\n    ", r"\n")  # before Python 3.13, docstrings keep their indentation
+    # Before Python 3.13, docstrings keep their indentation.
+    return msgspec.json.format(msgspec.json.encode(document()), indent=1).decode().replace(r"\n    ", r"\n") + "\n"
 
 
 def main(argv: list[str] | None = None) -> int:
