@@ -318,8 +318,8 @@ def stratify(has_class: Bools, host: Names, shares: tuple[float, ...], rng: np.r
 def _fill_empty_parts(part: Ints, goal: Floats, has_class: Bools) -> None:
     """Move single episodes by changing ``part`` in place.
 
-    Each part gets at least one episode. If that permits, the part with the largest share gets every class; each other
-    part gets the classes that the largest can spare.
+    Each part with a share gets at least one episode, if there are enough. If that permits, the part with the largest
+    share gets every class; each other part gets the classes that the largest can spare.
     """
     largest = int(goal.argmax())
     for carries in has_class.T:

@@ -203,8 +203,8 @@ def name_labels(y: AnyArray, said: SaidClasses = NOTHING_SAID) -> Labels:
     """Return the class name of each label in ``y`` (N,), and the classes. Raises DataError.
 
     If all labels are the number 0 or 1, or booleans, they mean benign and malicious unless the user's flags say
-    otherwise. Other numbers become names, unless ``--labels`` names them. Without ``--labels``, the benign classes come
-    first, then the others in ascending order.
+    otherwise. Other numbers become names, unless ``--labels`` names them. Without ``--labels``, classes other than 0
+    and 1 are in ascending order, the benign ones before the others.
     """
     if y.ndim != 1:
         raise DataError(f"y must have one label a window, but its shape is {y.shape}.")

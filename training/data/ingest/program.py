@@ -178,7 +178,8 @@ def _parser() -> argparse.ArgumentParser:
         help="share of missing values up to which a window is kept (default 0.2)")  # fmt: skip
     add("--drop-nan", action="store_true",
         help="leave out windows with an infinite value, or a missing one of a channel that their host has")  # fmt: skip
-    add("--allow-copies", action="store_true", help="keep recordings that share windows, and count them as one")
+    add("--allow-copies", action="store_true",
+        help="keep copies of windows; a host's recordings that share some count as one")  # fmt: skip
     add("--like", type=Path, metavar="FOLDER",
         help="data set whose channels, window length and classes this one gets; labels may be missing")  # fmt: skip
     add("--dry-run", action="store_true", help="show what is understood, and write nothing")
