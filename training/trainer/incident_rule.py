@@ -174,7 +174,8 @@ class Runs:
         return int(self.order.size)
 
     def joined(self, gap_s: float) -> Bools:
-        """Return (N,) True for a window that continues the run of the window before it."""
+        """Return (N,) True for a window that begins at most ``gap_s`` seconds after the end of the window before it in
+        the same stream."""
         same = (np.diff(self.stream) == 0) & (self.t_start[1:] - self.t_end[:-1] <= gap_s)
         return np.r_[False, same][: len(self)]
 

@@ -80,8 +80,8 @@ def said_of(inputs: Inputs, document: Json) -> list[str]:
 
 
 def shares_outside(inputs: Inputs, document: Json) -> dict[str, tuple[float, list[str]]]:
-    """Return the share of each host's windows outside a checkpoint's ranges, and the at most ``SHOWN`` channels that
-    are outside most often."""
+    """Return for each host the share of its windows outside a checkpoint's ranges, and the at most ``SHOWN`` channels
+    that are outside most often."""
     odd, names, found = outside(inputs, document), inputs.channel_names, {}
     for host in np.unique(inputs.rows.host).tolist():
         here = odd[inputs.rows.host == host]

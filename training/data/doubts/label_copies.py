@@ -40,8 +40,9 @@ class Telling(NamedTuple):
 
 
 def telling(windows: WindowsInQuestion) -> Telling:
-    """Return the channels that separate the classes, as states or by one threshold, on every host that has more than
-    one class. If each host has one class, all hosts are examined together, and only for states."""
+    """Return the channels that separate, on every host with several classes, the classes by one value each, or benign
+    windows from all others by one threshold. If each host has one class, all hosts are examined together, and only for
+    states."""
     X, benign, label = windows.X, windows.benign, windows.rows.label
     classes, of_class = label.names, label.codes
     alarm = ~np.isin(classes, benign) if benign else np.arange(classes.size) == 1

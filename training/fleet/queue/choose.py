@@ -235,7 +235,8 @@ class _Asking(QueuePart):
         """Return the best job of a class and gate, within these priorities, that has been claimable for long enough;
         None if there is none.
 
-        Within a priority the oldest job comes first. If that job must wait, all others of its priority must wait, too.
+        Within a priority the oldest job comes first. If that job must still wait, the younger jobs of its class, gate
+        and priority must wait too, and the next lower priority is tried.
         """
         while True:
             row = self._db.one("head", class_id=class_id, avoid_host=gate, below=below, host=self._host.name)

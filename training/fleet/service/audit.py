@@ -3,7 +3,7 @@ row; an act on files comes before it.
 
 Jobs have a history of their own (``events``); the audit is about people and their access. Each row's digest covers the
 row before it, so that a changed, removed or inserted row shows; audit_chain.py finds it. Rows cut off at the end show
-by the count of rows that were written (seals.py).
+by the count of rows that were written (database/seals.py).
 """
 
 import json
