@@ -25,7 +25,7 @@ def as_measured(rows: SampleRows, names: Sequence[str], wanted: Wanted) -> Sampl
     """Return the sorted rows with values of 32 bits, without repeated rows (if the table has times), and with running
     totals turned into growth per second.
 
-    The values of the given rows are changed in place. Raises DataError.
+    Use only the returned rows: merging overwrites some values of the given ones. Raises DataError.
     """
     totals = np.isin(names, wanted.counter)
     if totals.any() and rows.t is None:
@@ -67,7 +67,7 @@ def _once(rows: SampleRows, totals: Bools) -> SampleRows:
     """Return the sorted rows; if they have times, remove exact copies, and merge a recording's rows of one time into
     one.
 
-    Raises DataError if a recording seems to be two. The given values are changed in place.
+    Raises DataError if a recording seems to be two. Merging overwrites some of the given values.
     """
     if rows.t is None:
         return rows

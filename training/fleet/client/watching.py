@@ -1,11 +1,11 @@
 """Report the results of this host's watch to the receiver: ``python -m training.fleet.client.watching``, a document on
 stdin.
 
-A watch runs this command for each report, because it has no code of the fleet. The document is the one that hooks get
-(docs/watch.md): an incident ``raised`` or ``over``, a change, or ``watching``. After a report, the command renews the
-certificate if due. Exit codes: 0 reported, 1 refused, 2 wrong usage or no certificate, 65 a document that the receiver
-will never take, 75 receiver not reached or not ready. With ``--check``, 0 means that flags and certificate are good. An
-error is one sentence on standard error.
+A watch runs this command for each report, because it has no code of the fleet. The document tells of an incident that
+is ``raised`` or ``over``, of a change, or of ``watching``; other hooks get only ``raised``. After a report, the command
+renews the certificate if due. Exit codes: 0 reported, 1 refused, 2 wrong usage or no certificate, 65 a document that
+the receiver will never take, 75 receiver not reached or not ready. With ``--check``, 0 means that flags and certificate
+are good. An error is one sentence on standard error.
 """
 
 import argparse

@@ -145,7 +145,7 @@ class Writer:
         return future
 
     def close(self) -> None:
-        """Finish the submitted calls, then end the thread; later calls get WriterClosed."""
+        """Finish the submitted calls, then end the thread; the future of a later call gets WriterClosed."""
         with self._door:
             if not self._closed:
                 self._closed = True

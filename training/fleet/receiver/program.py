@@ -125,7 +125,9 @@ def _explained(what: str, option: str) -> Iterator[None]:
     try:
         yield
     except LockedError as error:
-        raise StartError(f"another receiver uses {what} ({error.holder}); stop that one first") from None
+        raise StartError(
+            f"another receiver, restore or rebuild uses {what} ({error.holder}); stop it, or wait for its end"
+        ) from None
     except OSError as error:
         raise StartError(f"cannot use {what}: {error.strerror}; choose another place with {option}") from error
     except StoreError as error:

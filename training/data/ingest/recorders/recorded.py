@@ -89,8 +89,10 @@ def content_of(path: Path) -> bytes:
 
 
 def run(command: Sequence[str], path: Path, **environment: str) -> subprocess.CompletedProcess[bytes]:
-    """Run a recorder's own program, which reads the file ``path``, and return the ended process. Raises DataError if
-    that takes too long."""
+    """Run a recorder's own program, and return the ended process. Raises DataError if that takes too long.
+
+    ``command`` already names the file that the program reads; ``path`` names the file in the error only.
+    """
     environment = {**os.environ, "TZ": "UTC", "LC_ALL": "C.UTF-8", **environment}
     try:
         return subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, env=environment, check=False)
