@@ -175,6 +175,13 @@ class Progress:
         self._done, self._part_curve = self._latest, curve
         self._after = parts - number + self._left * parts
 
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Report the epochs of the ``with`` block without losses and metrics; afterwards they count as done."""
+        curve, self._part_curve, self._done = self._part_curve, False, self._latest
+        yield
+        self._part_curve, self._done = curve, self._latest
+
     @property
     def elapsed_s(self) -> float:
         return self._clock.monotonic() - self._began

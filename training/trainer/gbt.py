@@ -173,13 +173,11 @@ def fit(task: Task) -> Gbt:
     """For each start, search for the number of rounds, then boost again on training and validation windows."""
     if task.device == "cuda" and not xgboost.build_info().get("USE_CUDA"):
         raise BadArguments("this XGBoost has no CUDA: install the package xgboost, or use the CPU")
-    train = task.split.train
     both = np.sort(task.split.learnt)
     stages, searches, parts = Stages(task.keeper), list[Search](), list[BoosterPart]()
     with ExitStack() as files:
-        starts = range(len(STARTS))
         folds = cross_fitted(
-            stages, task, lambda fold: [partial(_search, fold, Bins(fold, files), n, 0) for n in starts]
+            stages, task, lambda fold: [partial(_search, fold, Bins(fold, files), n, 0) for n in range(len(STARTS))]
         )
         bins = Bins(task, files)
         for start, name in enumerate(STARTS):
@@ -187,7 +185,7 @@ def fit(task: Task) -> Gbt:
             search = partial(_search, task, bins, start, sum(len(one.history) for one in searches))
 
             def refit(found: Search, keeper: Keeper, start: int = start, line: Linear | None = line) -> bytes:
-                rounds = round(found.length * both.size / train.size)
+                rounds = round(found.length * both.size / task.split.train.size)
                 before = sum(len(one.history) for one in (*searches, found))
                 boosting = Boosting(task, keeper, 2 * start + 1, before)
                 return to_json(boosting.boost(bins.of(both, line), None, rounds)[0])

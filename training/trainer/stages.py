@@ -107,13 +107,12 @@ def cross_fitted(
 
     The list is empty if the task has no folds.
     """
-    found, folds = list[list[float]](), task.folds()
-    for number, fold in enumerate(folds, 1):
-        task.progress.part(number, len(folds) + 1, curve=False)
-        each = enumerate(searches(fold))
-        found.append([searched(stages, f"fold {number}.{start}", search).temperature for start, search in each])
-    if folds:
-        task.progress.part(len(folds) + 1, len(folds) + 1, curve=True)
+    found = list[list[float]]()
+    for number, fold in enumerate(task.folds()):
+        found.append([])
+        for start, search in enumerate(searches(fold)):
+            with task.progress.aside():
+                found[-1].append(searched(stages, f"fold {number}.{start}", search).temperature)
     return found
 
 

@@ -143,8 +143,8 @@ def fit(task: Task) -> Classifier:
     folds = cross_fitted(stages, task, lambda fold: [partial(search, fold)])
     found, model = search_then_refit(stages, task.model, partial(search, task), refit if refitted else None)
     net = _restored(task.model, shape, task.classes, task.hyper, model).to(device)
-    temperature = mean_temperature([found.temperature, *(each for (each,) in folds)])
-    return Classifier(net, shape, task.classes, temperature, device, found.history, refitted)
+    temperatures = [found.temperature, *(each for (each,) in folds)]
+    return Classifier(net, shape, task.classes, mean_temperature(temperatures), device, found.history, refitted)
 
 
 def _train(

@@ -116,7 +116,7 @@ class Task(Joined):
         It is sure if thresholds for alarms are calibrated on windows of their own, or at least ``MANY`` windows
         validate. With fewer than ``FOLDS`` recordings there are no folds either.
         """
-        learnt, train = self.split.learnt, self.split.train
+        train = self.split.train
         _, first, of_window = np.unique(self.recording[train], return_index=True, return_inverse=True)
         if self.split.cal.size or self.split.val.size >= MANY or first.size < FOLDS:
             return []
@@ -124,7 +124,10 @@ class Task(Joined):
         order = np.lexsort((np.random.default_rng(self.seed).permutation(first.size), self.y[train][first]))
         part[order] = np.arange(first.size) % FOLDS
         held = [train[part[of_window] == number] for number in range(FOLDS)]
-        return [replace(self, split=replace(self.split, train=np.setdiff1d(learnt, val), val=val)) for val in held]
+        return [
+            replace(self, split=replace(self.split, train=np.setdiff1d(self.split.learnt, val), val=val))
+            for val in held
+        ]
 
     @cached_property
     def spare(self) -> tuple[tuple[int, ...], ...]:
