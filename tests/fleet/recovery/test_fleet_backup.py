@@ -153,7 +153,7 @@ def test_what_is_refused_changes_nothing(state, folder, tmp_path):
         restore(folder, state)
     with pytest.raises(RecoveryError, match="no backup called yesterday"):
         restore(folder, state, force=True, snapshot="yesterday")
-    with exclusive(state.db.with_name("jobs.db.lock")), pytest.raises(RecoveryError, match="stop it first"):
+    with exclusive(state.db.with_name("jobs.db.lock")), pytest.raises(RecoveryError, match="stop the receiver"):
         restore(folder, state, force=True)
     assert tree(state.db.parent) == before
     assert tree(other) == {"cat.jpg": b"cat"}

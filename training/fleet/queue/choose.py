@@ -110,8 +110,8 @@ class _Asking(QueuePart):
         self._for_room: list[tuple[Rank, Needs, str]] = []  # jobs that come first and wait for room, and why
 
     def first_come(self, *, gates: bool = True) -> str | NoJob:
-        """Return the oldest job of the highest priority that the host may take; without ``gates``, leave out jobs that
-        avoid any host for now."""
+        """Return the id of the oldest job of the highest priority that the host may take, or why there is none. Without
+        ``gates``, leave out jobs that avoid any host for now."""
         obstacle: str | None = None
         heads: list[tuple[Head, Needs]] = []
         for each in self._classes.pending():
@@ -133,8 +133,8 @@ class _Asking(QueuePart):
         return min(free)[1] if free else self._nothing(obstacle)
 
     def by_time(self, ahead: Scheduler) -> str | NoJob:
-        """Return the job that the schedule has for this host, or why there is none. If the schedule has none, and no
-        new schedule is awaited, choose as :meth:`first_come` does, but no job that avoids a host."""
+        """Return the id of the job that the schedule has for this host, or why there is none. If the schedule has none,
+        and no new schedule is awaited, choose as :meth:`first_come` does, but no job that avoids a host."""
         rolling, passed_over = ahead.current(self._host, self._fleet.alive, self._policy), set[str]()
         while (verdict := rolling.decide(self._host.name, self._clock.monotonic(), passed_over)) is not None:
             if isinstance(verdict, Take):
@@ -158,8 +158,8 @@ class _Asking(QueuePart):
         return None if row is None or row["priority"] < priority else row
 
     def _head_of_kind(self, take: Take) -> Head | None:
-        """Return the oldest job of a kind, if this host may take it now. A job that was scheduled for this host but
-        does not fit yet reserves room here."""
+        """Return the rank and id of the oldest job of a kind, if this host may take the job now; else None. A job that
+        was scheduled for this host but does not fit yet reserves room here."""
         class_id, priority, gate = place_of(take.kind)
         needs = self._needs(self._classes.at(class_id))
         misfit = rules.fits(needs, self._host)
@@ -196,7 +196,7 @@ class _Asking(QueuePart):
         return each.needs if self._host.room is None else self._kinds.needs(each)
 
     def _waits_for_room(self, needs: Needs) -> bool:
-        """Return True if a job with these needs would fit once the trainers running on this host have ended."""
+        """Return True if trainers run on this host, and a job with these needs would fit once they have ended."""
         return self._host.room is not None and rules.fits(needs, booking.afterwards(self._host)) is None
 
     def _may_go_before(self, needs: Needs, rank: Rank) -> bool:
@@ -206,8 +206,8 @@ class _Asking(QueuePart):
         )
 
     def _avoiding(self, each: JobClass, held: Hold) -> list[Head]:
-        """Return the best job of each closed gate of a class that this host may pass. A closed gate groups the jobs
-        that avoid the same host for now."""
+        """Return the rank and id of the best job of each closed gate of a class that this host may pass. A closed gate
+        groups the jobs that avoid the same host for now."""
         heads = []
         for gate, until, unheard in self._gates.get(each.class_id, ()):
             avoids = rules.must_avoid(each.needs, gate, self._host, self._fleet)
@@ -232,11 +232,11 @@ class _Asking(QueuePart):
     def _head(
         self, class_id: int, gate: str, held: Hold, *, below: int = ABOVE_ALL, least: int = -ABOVE_ALL
     ) -> Head | None:
-        """Return the best job of a class and gate, within these priorities, that has been claimable for long enough;
-        None if there is none.
+        """Return the rank and id of the best job of a class and gate, within these priorities, that was claimable for
+        long enough; else None.
 
         Within a priority the oldest job comes first. If that job must still wait, the younger jobs of its class, gate
-        and priority must wait too, and the next lower priority is tried.
+        and priority must wait too; the next lower priority is tried.
         """
         while True:
             row = self._db.one("head", class_id=class_id, avoid_host=gate, below=below, host=self._host.name)

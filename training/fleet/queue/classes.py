@@ -31,7 +31,7 @@ class RequirementClasses:
 
     def of(self, needs: Needs, spec: Json) -> int:
         """Return the number of a job's class; add the class if there is none yet. While ``CLASSES_MOST`` classes have
-        pending jobs, a job whose class does not exist yet gets one that ignores hyperparameters."""
+        pending jobs that are not held, a job whose class does not exist yet gets one that ignores hyperparameters."""
         text = needs.canonical(work_facts(spec))
         found = self.number(text)
         if found is None and self._count() >= CLASSES_MOST:
@@ -49,7 +49,8 @@ class RequirementClasses:
         return None if row is None else int(row["class_id"])
 
     def pending(self) -> list[JobClass]:
-        """Return the classes that have a pending job, in the order in which the classes were created."""
+        """Return the classes that have a pending job which is not held, in the order in which the classes were
+        created."""
         return [self.known(row["class_id"], row["needs"]) for row in self._db.all("pending_classes")]
 
     def at(self, class_id: int) -> JobClass:
@@ -71,7 +72,7 @@ class RequirementClasses:
         return found
 
     def recount(self) -> None:
-        """Make the next use count the waiting classes again, because a new plan is in force."""
+        """Make the next use count the classes with pending jobs again, because a new plan is being written."""
         self._waiting = None
 
     def _count(self) -> int:

@@ -173,8 +173,8 @@ class LiveAttempt(NamedTuple):
 
 
 class Kinds:
-    """The kinds of pending jobs and the predictions of their durations, read through one connection. Only one thread
-    may use it."""
+    """The kinds of pending jobs that are not held, and the predictions of their durations, read through one connection.
+    Only one thread may use it."""
 
     def __init__(self, db: Database, classes: RequirementClasses, learned: Learned) -> None:
         self._db, self._classes = db, classes
@@ -186,8 +186,8 @@ class Kinds:
         self._told: dict[int, dict[str, Prediction]] = {}
 
     def waiting(self, now: float) -> Iterator[PendingKind]:
-        """Return the kinds of pending jobs, those of a class together; ``now`` decides which jobs still avoid a
-        host."""
+        """Return the kinds of pending jobs that are not held, those of a class together; ``now`` decides which jobs
+        still avoid a host."""
         gates = {
             (row["class_id"], row["avoid_host"]): (row["avoid_host"], row["until"] - now, row["unheard"] > 0)
             for row in self._db.all("gates", now=now)
@@ -204,7 +204,7 @@ class Kinds:
         return iter(found.values())
 
     def count(self, key: str) -> int:
-        """Count the pending jobs of the kind with this name, at most ``COUNTED_MOST``."""
+        """Count the pending jobs of the kind with this name that are not held, at most ``COUNTED_MOST``."""
         class_id, priority, gate = place_of(key)
         at = {"class_id": class_id, "priority": priority, "avoid_host": gate, "most": COUNTED_MOST}
         return self._db.number("waiting_of_kind", **at)

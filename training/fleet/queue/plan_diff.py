@@ -45,8 +45,8 @@ class Synced(NamedTuple):
         inserted: int = 0,
         unchanged: int = 0,
     ) -> Synced:
-        """Sum up the changes of all jobs of a plan. ``left`` may contain only the first of the ``removed`` jobs;
-        ``cancelled`` are the plan's cancelled jobs.
+        """Sum up the changes of all jobs of a plan. ``removed`` is the number of jobs that left the plan; ``left`` may
+        contain the edits of only the first of these. ``cancelled`` has the plan's cancelled jobs.
 
         ``inserted`` and ``unchanged`` are numbers of jobs that are not among ``changes``.
         """

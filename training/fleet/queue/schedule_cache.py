@@ -26,7 +26,8 @@ _TO_PENDING = tuple(row.name for row in TRANSITIONS.values() if row.target is Jo
 
 
 class Situation(NamedTuple):
-    """The facts from which a schedule is computed: the hosts, the policy, the earlier schedule, and the time."""
+    """The facts from which a schedule is computed: hosts, policy, time, the earlier schedule, hosts' waits, and the
+    counts of moves until now."""
 
     hosts: tuple[Host, ...]
     policy: rules.Policy
@@ -150,8 +151,8 @@ class Scheduler:
     # ── asks ────────────────────────────────────────────────────────────────────────────────
 
     def current(self, host: Host, others: Sequence[Host], policy: rules.Policy) -> Rolling:
-        """Return the schedule for a claim of ``host``, brought up to date, without the slots of hosts that get no jobs
-        now."""
+        """Return the schedule in force for a claim of ``host``, without the slots of hosts other than ``host`` and
+        ``others``. Without a separate thread, a schedule that is due is computed first."""
         hosts = (host, *others)
         self.rolling.only({each.name for each in hosts})
         self.renew(hosts, policy)

@@ -43,8 +43,8 @@ class Quarantines(QueuePart):
         return out
 
     def assess(self, attempt: Attempt) -> None:
-        """Judge what the end of an attempt shows about its host; quarantine the host if too many attempts died
-        there."""
+        """Judge what the end of an attempt shows about its host; quarantine the host if too many ends in a row count
+        against it."""
         refused = known_job(self._db, attempt.job_id) if attempt.refused else None
         waits = refused is not None and refused.status is JobStatus.PENDING
         weight = health.assess(attempt, self._policy, waits=waits)
@@ -93,7 +93,7 @@ class Quarantines(QueuePart):
         return self._db.run("end_quarantine", host=host, ended_by=by, now=self._clock.now()) == 1
 
     def _deaths(self, host: str) -> tuple[list[Death], list[str]]:
-        """Return the latest consecutive attempts on a host that died soon after their start, and the claims of these
+        """Return the latest consecutive attempts on a host whose ends count against it, and the claims of these
         attempts."""
         rows = self._db.all("deaths", host=host)
         deaths = [

@@ -126,8 +126,8 @@ def _by_model(needs: Needs, host: Host) -> str | None:
 
 
 def _by_amount(needs: Needs, host: Host, *, lasts: bool) -> str | None:
-    """Return the obstacle if the host has less of a resource than the job needs; else None. ``lasts`` selects the
-    resources of :data:`AMOUNTS` to compare."""
+    """Return the obstacle if the host has less of a resource than the job needs; else None. Only those resources of
+    :data:`AMOUNTS` are compared whose ``lasts`` equals the argument."""
     for key, amount in AMOUNTS.items():
         here, wanted = getattr(host, amount.attribute), getattr(needs, key)
         if amount.lasts is lasts and here < wanted:

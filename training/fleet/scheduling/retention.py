@@ -151,11 +151,11 @@ def bundles_to_remove(bundles: Sequence[RetainedBundle], rules: Rules, now: floa
     """Return the removals of models beyond the best ones of their model and mode, and of bundles that for
     ``keep_superseded_days`` have been no job's result.
 
-    The best model of each host, by the figures that this host reported, stays. Of models beyond the best, those younger
-    than ``keep_models_days`` stay. A bundle of a job that is held or has not ended stays. A model without a validation
-    figure is not ranked: it does not count towards the number to keep, and stays while it completes a job. Of models
-    with equal figures the first completed one ranks first, then the one with the lesser digest. A bundle that completes
-    several jobs is one model.
+    For each model and mode, the best model of each host, by the figures that this host reported, stays. Of models
+    beyond the best, those younger than ``keep_models_days`` stay. A bundle of a job that is held or has not ended
+    stays. A model without a validation figure is not ranked: it does not count towards the number to keep, and stays
+    while it completes a job. Of models with equal figures the first completed one ranks first, then the one with the
+    lesser digest. A bundle that completes several jobs is one model.
     """
     return sorted(
         (*_beyond_the_best(bundles, rules, now), *_superseded(bundles, rules, now)), key=lambda each: each.subject

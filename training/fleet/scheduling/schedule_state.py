@@ -50,8 +50,8 @@ class Rolling:
         """Put a schedule that was computed elsewhere into force, without the jobs that hosts took since the computation
         began.
 
-        The function ``left`` returns how many jobs of a kind are pending now. A job taken before the computation read
-        the queue is not in the schedule, and not removed.
+        The function ``left`` returns the number of jobs of a kind that are pending now. A job taken before the
+        computation read the queue is not in the schedule, and not removed.
         """
         for host, take in self._taken:
             if left is None or made.count(take.kind) > left(take.kind):

@@ -36,8 +36,8 @@ class Workload:
 def work_facts(spec: Json, *, coarse: bool = False) -> JsonObject:
     """Return the facts in a job dict that determine its kind; with ``coarse``, without hyperparameters.
 
-    A number from 1 on is rounded to the nearest power of 1.25; seeds and numbers below 1 (a rate, a share) are left
-    out, other values stay. The rounding keeps the kinds few in a search over many hyperparameters. Given its own
+    A hyperparameter from 1 on is rounded to the nearest power of 1.25. Seeds and numbers below 1 (a rate, a share) are
+    left out, other values stay. The rounding keeps the kinds few in a search over many hyperparameters. Given its own
     result, the function returns it unchanged.
     """
     rounded = {name: _rounded(name, value) for name, value in _hyper(spec).items()}

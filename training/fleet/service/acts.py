@@ -1,5 +1,5 @@
-"""Operators' acts: cancel, requeue, hold or unhold one job or many, release a host, order a host. Each act is recorded
-in the audit.
+"""Operators' acts: cancel, requeue, hold or unhold jobs; release, pause, drain or resume a host; accept or refuse a
+host's unconfirmed work. Each act is recorded in the audit.
 
 Before an act on many jobs, :func:`forecast_of` computes what the act would do. The operator agrees to the number of
 jobs that the act would change; if that number has changed when the act begins, nothing is done.
@@ -144,7 +144,7 @@ def chosen(database: Database, selection: Selection) -> list[Target]:
 
 
 def portions(forecast: ActOutlook) -> Iterable[Sequence[Target]]:
-    """Divide the jobs of an act into groups of ``PORTION``, one for each transaction."""
+    """Divide the jobs that an act would change into groups of at most ``PORTION``, one for each transaction."""
     return (forecast.targets[at : at + PORTION] for at in range(0, len(forecast.targets), PORTION))
 
 

@@ -32,7 +32,8 @@ def name_moved(service: Service, name: str | None, dataset_id: str) -> NameMoved
 
 
 def check_unused(service: Service, dataset_id: str) -> None:
-    """Raise Refusal while jobs of the plan, or other unfinished jobs, train on this data set."""
+    """Raise Refusal while this data set is named by a job of the plan, finished or not, or by another unfinished
+    job."""
     if dataset_id in service.plan.datasets:
         raise Refusal(ProblemType.WRONG_STATE, "jobs of the plan name this data set; change the plan and reload first")
     left = _unfinished(service.queue.plan.trained_on(dataset_id))

@@ -178,7 +178,7 @@ class DeliverySteps:
 
     def _taken(self, said: Announced, permission: UploadPermission) -> Steps[Artifact]:
         """Read the body into the claim's part file, publish that file as an artifact, and assign the artifact to the
-        attempt."""
+        attempt or the unconfirmed work."""
         part: PartFile = yield from self._opened(said, permission)
         yield Body(part)
         sha256: str = yield Disk(lambda: part.seal(sha256=said.sha256, size=said.size))
@@ -216,8 +216,9 @@ class DeliverySteps:
         return part
 
     def _made_its_own(self, permission: UploadPermission, artifact: Artifact) -> Steps[None]:
-        """Record that the attempt delivered this bundle, which is durable in the store; add a new bundle to the index.
-        Raise OffsetMismatch, upon which the client sends the bundle again, if ``upload_done`` returns None."""
+        """Record that the attempt, or unconfirmed work, delivered this bundle, which is durable in the store; add an
+        attempt's new bundle to the index. Raise OffsetMismatch, upon which the client sends the bundle again, if
+        ``upload_done`` returns None."""
         done, repairs = self._service.upload_done, self._store.index.repairs
         stored: DeliveryNews | None = yield Decide(
             lambda: done(permission, artifact.artifact_id, artifact.size), "upload" if permission.attempt else "by hand"

@@ -80,8 +80,8 @@ class Endings(Calls):
 
     def complete(self, job_id: str, request: CompleteRequest, kept: KeptReport | None = None) -> CompleteReply:
         """Complete the job with the artifact of its live attempt, or of a lost attempt that may be adopted; ``kept`` is
-        the stored report's row. If the attempt completed with this artifact before, only add its output and repeat the
-        reply."""
+        the stored report's row. If the attempt completed with this artifact before, only add its output and progress,
+        and repeat the reply."""
         job, attempt = self._fleet.claimed(job_id, request.claim_id, request.host_id, or_completed=True)
         if attempt.end_reason is EndReason.COMPLETED:
             keep_last_words(self._queue, attempt, request)
@@ -106,7 +106,7 @@ class Endings(Calls):
 
     def fail(self, job_id: str, request: FailRequest) -> StatusReply:
         """End the live attempt without an artifact, for the reported reason; the policy decides if the job is tried
-        again. A report of an attempt that ended for this reason before only adds its output."""
+        again. A report of an attempt that ended for this reason before only adds its output and progress."""
         reason = reported_reason(request)
         job, attempt = self._fleet.claimed(job_id, request.claim_id, request.host_id)
         if attempt.end_reason is reason:

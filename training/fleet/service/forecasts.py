@@ -98,8 +98,8 @@ class Forecasts:
         return answer
 
     def answer(self, request: ForecastRequest) -> ForecastReply:
-        """Answer a forecast request. Raise Refusal if a host in the request is unknown, an imagined host has the name
-        of a host that takes part, or the request's plan has mistakes."""
+        """Answer a forecast request. Raise Refusal for an unknown host, an imagined host with the name of one that
+        takes part, or a plan that cannot be read."""
         with self._one:
             asked, held = self._waiting()
             registry = self.service.host_registry

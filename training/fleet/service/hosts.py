@@ -142,7 +142,7 @@ class HostRegistry:
 
     @property
     def datasets(self) -> frozenset[str] | None:
-        """Return the ids of the data sets that the receiver has; None before they are first read."""
+        """Return the ids of the data sets that the receiver has; None while they are not known."""
         return self._datasets
 
     @datasets.setter
@@ -199,7 +199,7 @@ class HostRegistry:
             self.known[name] = replace(known, last_seen=now)
 
     def delivered(self, name: str) -> None:
-        """Count a model of this host that was verified."""
+        """Count a verified model of this host, up to ``UNTRIED_MOST``; an unknown host is ignored."""
         known = self.known.get(name)
         if known is not None and known.verified < UNTRIED_MOST:
             self.known[name] = replace(known, verified=known.verified + 1)

@@ -74,8 +74,8 @@ class IncidentTable:
         return WatchReply(number=self._added(told, one))
 
     def judge(self, number: int, verdict: str, who: str) -> IncidentView:
-        """Store a person's verdict on an incident, record a new one in the audit, and return the incident; ``open``
-        removes the verdict. Raise Refusal if no incident has this number, or the verdict does not suit its kind."""
+        """Store a person's verdict on an incident (``open`` removes it), record a change of the verdict in the audit,
+        and return the incident. Raise Refusal if no incident has this number, or the verdict does not suit its kind."""
         row = self._row(number)
         kept = None if verdict == "open" else verdict
         if kept is not None and kept not in VERDICTS[row["kind"]]:

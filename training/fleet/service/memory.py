@@ -13,8 +13,8 @@ _SLIGHT_GIB = 0.25  # a difference that nobody should edit a plan for
 
 
 def proposed_gib(asked_gib: float, held_gib: float) -> float | None:
-    """Return the ``min_ram_gib`` to propose for jobs whose trainers held at most ``held_gib``; None if the jobs ask for
-    about that much already."""
+    """Return the ``min_ram_gib`` to propose for jobs whose trainers held at most ``held_gib``; None if they ask for
+    enough, and not far too much."""
     proposed = math.ceil(held_gib * _SPARE * 10) / 10
     fits = held_gib <= asked_gib <= proposed * _TOO_MUCH
     return None if fits or abs(asked_gib - proposed) < _SLIGHT_GIB else proposed

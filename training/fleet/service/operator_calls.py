@@ -1,4 +1,5 @@
-"""An operator's calls on jobs and hosts: cancel, requeue, hold, release, pause and drain. No HTTP and no SQL."""
+"""An operator's calls on jobs (cancel, requeue, hold, unhold) and hosts (release, pause, drain, resume, expel). No HTTP
+and no SQL."""
 
 from training.fleet.queue.unavailable import orders, quarantines
 from training.fleet.scheduling.job import EndReason, JobStatus
@@ -42,7 +43,8 @@ class OperatorCalls(Calls):
 
     def cancel(self, ref: str, *, by: str = "operator", as_removed: bool = False) -> MovedReply:
         """Cancel a job, until an operator requeues it. With ``as_removed``, cancel only a job that left the plan; a
-        plan that names the job again revives it. Raise Refusal if there is nothing to cancel."""
+        plan that names the job again revives it. Raise Refusal if its status leaves nothing to cancel, or with
+        ``as_removed`` it is in the plan."""
         job_id = self.resolve_to_change(ref)
         job = self._fleet.job(job_id)
         if as_removed and job.in_manifest:

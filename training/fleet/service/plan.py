@@ -2,7 +2,7 @@
 
 The plan is also stored in a file, so that a restart need not read a long manifest again. The stored plan's key is a
 digest of its sources: the manifest's bytes, the data sets, this program, and the jobs in the database. If a source has
-changed, or the file is damaged, the stored plan is not used.
+changed, or the file is missing or damaged, the stored plan is not used.
 """
 
 from __future__ import annotations
@@ -310,8 +310,8 @@ def keep(file: Path, made_from: str, plan: Plan) -> None:
 
 
 def kept(file: Path, made_from: str) -> Plan | None:
-    """Return the plan that the file stores for this digest of sources; None if the digest differs or the file is
-    damaged."""
+    """Return the plan that the file stores for this digest of sources; None if the digest differs, or the file is
+    missing or damaged."""
     try:
         head, _, body = file.read_bytes().partition(b"\n")
         if head != f"{made_from} {hashlib.sha256(body).hexdigest()}".encode():

@@ -73,7 +73,8 @@ class Service(FleetState):
         return self.plan if self._planned else None
 
     def resume(self, plan: Plan, jobs: int) -> ReloadReply:
-        """Put the plan into force after a restart; the queue has its ``jobs`` jobs already."""
+        """Put the plan into force after a restart; ``jobs`` is the number of the plan's jobs, which the queue has
+        already."""
         self.host_registry.plan, self._planned = plan, True
         return ReloadReply(inserted=0, updated=0, unchanged=jobs, removed=0, notes=notes(self.host_registry))
 

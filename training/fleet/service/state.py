@@ -75,8 +75,8 @@ class Deployment:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Lock the state for the ``with`` block, as a receiver does; raise RecoveryError while a receiver, or another
-        program that locks the state, runs."""
+        """Lock the state for the ``with`` block, as a receiver does; raise RecoveryError while a receiver, a restore or
+        a rebuild holds the lock."""
         try:
             self.db.parent.mkdir(parents=True, exist_ok=True)
             with contextlib.ExitStack() as stack:
@@ -86,7 +86,7 @@ class Deployment:
                 yield
         except LockedError:
             raise RecoveryError(
-                f"a receiver or recovery is using {self.db}; stop it first (systemctl stop cis490-trainer-receiver)"
+                f"{self.db} is in use: stop the receiver (systemctl stop cis490-trainer-receiver) or let a recovery end"
             ) from None
 
 

@@ -28,7 +28,8 @@ CLAIMS_MAX = 32  # of one host
 
 def job_of(fleet: FleetState, job_id: str, claim_id: str | None, host_id: str | None) -> Job | None:
     """Return the job of a claim that the database did not grant, if its work may be stored as unconfirmed. Return None
-    for a known claim, and without a claim or host; raise Refusal if the work is of no use."""
+    for a known or malformed claim, and without a claim or host. Raise Refusal if the work is of no use, or the host is
+    not known."""
     if host_id is None or not re.fullmatch(ID_PATTERN, claim_id or "") or fleet.queue.attempts.by_claim(str(claim_id)):
         return None
     job, row = fleet.job(job_id), fleet.queue.db.one("unconfirmed", claim_id=claim_id)
@@ -88,8 +89,8 @@ def mark_of(rows: Sequence[Row]) -> str:
 
 
 def refuse(fleet: FleetState, row: Row) -> None:
-    """Refuse unconfirmed work: the worker is answered so and sets its copy aside. The bundle here is deleted, unless a
-    row still names it."""
+    """Refuse unconfirmed work: the worker is answered so and sets its copy aside. The bundle here is deleted, unless an
+    attempt or other unconfirmed work has the same bundle."""
     fleet.queue.db.run("refuse_unconfirmed", claim_id=row["claim_id"], now=fleet.clock.now())
     _remove(fleet, row)
 
@@ -103,8 +104,9 @@ def forget_useless(fleet: FleetState, before: float) -> None:
 
 
 def _remove(fleet: FleetState, row: Row) -> None:
-    """Delete the bundle of unconfirmed work, unless a row still names it. This function runs on the writer's thread,
-    which also writes the rows of new deliveries, so that none comes between the look and the deletion."""
+    """Delete the bundle of unconfirmed work, unless an attempt or other unconfirmed work has the same bundle. This
+    function runs on the writer's thread, which also writes the rows of new deliveries, so that none comes between the
+    look and the deletion."""
     artifact = Artifact(row["artifact_id"], row["model"], row["mode"], 0)
     if fleet.queue.db.one("is_bundle_named", **asdict(artifact)) is None:
         fleet.store.remove(artifact)

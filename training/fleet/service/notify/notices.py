@@ -1,10 +1,10 @@
 """Notices of what happened: failed jobs, finished plans, quarantines, a full disk, expiring certificates, incidents,
-unconfirmed work.
+changed hosts, unconfirmed work.
 
 The notices are rows, and so is the position of each channel among them. Writes run on the writer's thread;
-:meth:`NoticeOutbox.waiting` only reads, and runs on the reader's thread with its own connection. All news but that of
-the disk is read from rows in the transaction that writes the notices. No notice that is made from rows is made twice
-or left out, whenever the receiver stops.
+:meth:`NoticeOutbox.waiting` only reads, and runs on the reader's thread with its own connection. All news of
+:class:`Notices` but that of the disk is read from rows in the transaction that writes the notices. No notice that is
+made from rows is made twice or left out, whenever the receiver stops.
 """
 
 from collections.abc import Callable, Iterable, Mapping

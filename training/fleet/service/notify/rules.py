@@ -1,6 +1,6 @@
 """The rules of notifications: what one message contains, when it is sent, and when it is tried again. Pure.
 
-A channel sends the notices in their order. A notice goes out at once if the channel's last message is ``FOLD_S`` old;
+A channel sends the notices in their order. A notice goes out at once if the channel has sent nothing for ``FOLD_S``;
 notices that come sooner are combined into one message. The notices of a message are fixed before it is first sent;
 later notices wait for the next message. A message that is sent again after a crash or a lost answer has the same key
 and content, unless the plan has changed which kinds of notices the channel sends.

@@ -9,7 +9,7 @@ from training.fleet.manifest.channels import NotifyChannel, Secret
 
 
 class SendError(Exception):
-    """A message was not delivered; the text is one sentence with reason and remedy."""
+    """A message cannot be sent, or was not delivered; the text is one sentence with reason and remedy."""
 
 
 def unreadable(channel: NotifyChannel) -> str | None:
