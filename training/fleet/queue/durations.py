@@ -1,4 +1,5 @@
-"""The completed attempts from which :mod:`training.fleet.scheduling.durations` learns, read from the database."""
+"""The completed attempts from which :mod:`training.fleet.scheduling.durations` learns, read from the database. Attempts
+that may have continued an earlier one's training are left out."""
 
 import json
 import math
@@ -67,7 +68,8 @@ class Learned:
         return self._speeds
 
     def kinds(self) -> Mapping[str, OfKind]:
-        """Return the kinds of completed jobs by their canonical names; the kind that was trained last is last."""
+        """Return the kinds of jobs learned so far, by their canonical names; the kind of the attempt learned last is
+        last."""
         self._look()
         return self._kinds
 

@@ -16,8 +16,8 @@ from training.frozen import frozen
 
 @frozen
 class Claimant:
-    """The facts about the worker that claims, besides its host's name. Without a session id, the worker's grants are
-    not related to each other."""
+    """The facts about the worker that claims, besides its host's name. Without a session id, a claim ends no earlier
+    attempt of the worker."""
 
     instance_id: str | None = None
     session_id: str | None = None

@@ -225,7 +225,8 @@ class Kinds:
 
     def look(self, waiting: Iterable[JobClass], live: Iterable[LiveAttempt]) -> None:
         """Bring the predictions up to date with newly learned durations and with live attempts' own estimates. An
-        estimate counts only if it is more certain than the prediction for its kind.
+        estimate counts only if no earlier attempt may have begun the training, and if it is more certain than the
+        prediction for its kind.
 
         An attempt's estimate counts once the attempt has done a fiftieth of its work, and is read again each time that
         this share has about doubled.

@@ -1,9 +1,9 @@
 """The write of a plan's jobs in parts, each in a transaction of its own, so that other calls wait only for one part.
 
 A new job carries the edition of the plan that brings it, and none is granted before that edition is in force. The last
-part moves the edition. If a crash or a full disk interrupts a write, the old plan stays in force. The next write comes
-at the next start at the latest. The next write of a plan finishes an interrupted one, or cancels the new jobs that its
-own plan does not name.
+part moves the edition. If a crash or a full disk interrupts a write, the old plan stays in force, with the changes of
+known jobs written so far. The next write comes at the next start at the latest. The next write of a plan finishes an
+interrupted one, or cancels the new jobs that its own plan does not name.
 """
 
 from __future__ import annotations

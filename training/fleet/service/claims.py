@@ -236,8 +236,8 @@ class Claims(Calls):
             self._forget_spare_hosts()
 
     def _forget_spare_hosts(self) -> None:
-        """Forget hosts that never had a job, except the ``SPARE_HOSTS_KEPT`` seen last, because a caller can invent
-        host names."""
+        """Forget hosts that never had a job and keep no undelivered work, except the ``SPARE_HOSTS_KEPT`` seen last,
+        because a caller can invent host names."""
         for name in self._queue.hosts.forget_spare(SPARE_HOSTS_KEPT):
             self._hosts.forget(name)
             self._sessions.forget(name)

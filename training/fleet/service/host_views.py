@@ -36,8 +36,8 @@ class HostViews:
         return {host: rest.sentence() for host, rest in self._service.at_rest(self._db).items()}
 
     def refused(self) -> dict[str, str]:
-        """Map each host under whose name another installation asked for work within the last lease to a sentence with
-        the remedy."""
+        """Map each host under whose name, ignoring case, another worker was refused within the last lease to a sentence
+        with the remedy."""
         told = {known.name: self._service.refused(known) for known in self._service.known_hosts()}
         return {host: sentence for host, sentence in told.items() if sentence is not None}
 

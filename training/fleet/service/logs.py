@@ -166,8 +166,8 @@ class Folding:
         self._unnamed: set[str] = set()  # jobs whose id cannot name a folder: their output stays in the database
 
     def fold(self) -> Steps[int]:
-        """Move output that is due into files, and delete files that are no longer wanted; return the number of new
-        files."""
+        """Move output that is due into files, and delete at most ``AT_ONCE`` files that are no longer wanted; return
+        the number of new files."""
         done = 0
         while True:
             due: list[tuple[str, int]] = yield Look(

@@ -223,8 +223,8 @@ class Retention:
                 self._db.run("keep_figure", job_id=job_id, attempt=row["attempt"], figure=figure)
 
     def _forget_events(self) -> bool:
-        """Delete some of the oldest events, but none of the newest ``EVENTS_KEPT``, and record that; return False if
-        none are old enough."""
+        """Delete some of the oldest events, but none of the newest ``EVENTS_KEPT`` or that notices have not read;
+        record that. Return False if none may go."""
         asked, now = self.rules, self._clock.now()
         before = rules.events_before(asked, now)
         row = None if before is None else self._old_events(self._db, before, EVENTS_STEP)

@@ -65,8 +65,8 @@ class HostSessions(Calls):
         self._hosts.put(replace(known, conflict=sentence, conflict_at=at))
 
     def refused(self, known: KnownHost) -> str | None:
-        """Return a sentence for operators if, within the last lease, a claim under this host's name, ignoring case, was
-        refused as another installation's; else None."""
+        """Return a sentence for operators if, within the last lease, a claim of another installation, or under this
+        name in other case, was refused. Else return None."""
         since_s = self._clock.monotonic() - known.conflict_at
         return known.conflict if since_s < self._policy.stale_after_s else None
 
