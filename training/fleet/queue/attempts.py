@@ -95,8 +95,8 @@ class Attempts:
         return replace(attempt, heard_s=None)
 
     def end(self, attempt: Attempt, reason: EndReason) -> Attempt:
-        """End a live attempt for this reason; ``attempt`` has the other facts of the end (error, exit code, artifact,
-        record, running time, memory that ran out). Return the ended attempt."""
+        """End a live attempt for this reason. ``attempt`` has the other facts of the end: error, exit code, artifact,
+        record, running time, memory that ran out. Return the ended attempt."""
         said = {name: getattr(attempt, name) for name in _OF_AN_END}
         said |= {"now": self._clock.now(), "reason": reason, "record": as_json(attempt.record)}
         row = self._db.one("end_attempt", **said, **Trained.of(attempt.record).to_dict())

@@ -89,8 +89,8 @@ Steps = Generator[Step | Body | Whole, Any, T]
 
 
 class Announced(NamedTuple):
-    """The facts that an upload request states: job, claim, host, the bundle's digest, where the body begins and its
-    length, and whether it comes by hand."""
+    """The facts that an upload request states: job, claim, host, the bundle's digest, the body's beginning and length,
+    and whether it comes by hand."""
 
     job_id: str
     claim_id: str | None
