@@ -3,7 +3,7 @@ share.
 
 The command line, ``--describe`` and the table in docs/trainer-contract.md are generated from ``FAMILIES``. The fleet
 reads in ``FAMILIES`` which models use a GPU, how far threads help, and which files a model reads. This module needs
-only the standard library; a family's library is imported when a model of the family trains or is loaded.
+only the standard library; ``fit`` and ``load`` import what a family needs.
 """
 
 import hashlib
@@ -37,9 +37,9 @@ class Takes(StrEnum):
 class Family:
     """A model family: its code, flags and libraries, and the facts by which its trainings are scheduled.
 
-    ``module`` has ``fit(task)`` and ``load(model, facts, sidecar, classes, hyper)``, which rebuilds on the CPU what
-    ``fit`` made. ``parallel`` is the share of a training that threads can divide, measured by bench/threads.py; 0 if
-    not measured.
+    ``module`` names the module that has ``fit(task)`` and ``load(model, facts, sidecar, classes, hyper)``; ``load``
+    rebuilds on the CPU what ``fit`` made. ``parallel`` is the share of a training that threads can divide, measured by
+    bench/threads.py; 0 if not measured.
     """
 
     module: str

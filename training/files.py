@@ -1,8 +1,8 @@
 """Write files durably, by a few operations that a test can make fail, or interrupt with a simulated power cut.
 
 Most code calls :func:`write_whole` and :func:`settle`; the store passes its own :class:`Fs` to the operations that
-these two use. ``create`` and ``reopen`` return a handle that other operations take. Failures are :class:`OSError` with
-the operating system's message.
+these two use. ``create`` and ``reopen`` return a handle that other operations take. A failed operation
+of an :class:`Fs` raises :class:`OSError`.
 """
 
 import errno
@@ -316,8 +316,8 @@ def sync_ways(fs: Fs, paths: Iterable[Path], root: Path) -> None:
 def write_whole(
     path: Path, content: bytes, *, durable: bool = True, mode: int | None = None, part: Path | None = None
 ) -> None:
-    """Replace a file's content, or on failure leave the file unchanged. Unless ``durable`` is False, the content
-    survives a power cut once this function returns.
+    """Replace a file's content. After an error the file has its old content, or all of the new if only the sync of its
+    folder failed. Unless ``durable`` is False, the content survives a power cut once this function returns.
 
     ``mode``: the permissions, regardless of the umask; without ``mode``, the umask decides. ``part``: the temporary
     file's path, needed where two processes may write at once.
@@ -419,7 +419,8 @@ def settle(part: Path, target: Path) -> None:
 def plain_bytes(path: Path, most: int) -> bytes:
     """Return the content of a file that another user or program may have replaced by anything.
 
-    Raises OSError for anything but a file of at most ``most`` bytes: a link, a pipe, a device, a larger file.
+    Raises OSError for anything but a file of at most ``most`` bytes: a link (but not on Windows), a pipe, a device, a
+    larger file.
     """
     handle = os.open(path, os.O_RDONLY | _PLAINLY)
     try:

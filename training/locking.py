@@ -12,8 +12,8 @@ _NOTE_BYTES_MAX = 40
 
 
 class LockedError(Exception):
-    """Another process holds the lock, or the file system grants none; ``holder`` says which process, and since when, if
-    the file tells."""
+    """The lock is held already, or the file system grants none; ``holder`` says which process holds it, and since when,
+    if the file tells."""
 
     def __init__(self, holder: str) -> None:
         super().__init__(holder)
@@ -23,7 +23,7 @@ class LockedError(Exception):
 @contextlib.contextmanager
 def exclusive(path: Path) -> Iterator[None]:
     """Hold the lock file ``path`` in a ``with`` block, and leave the file there afterwards. Raises LockedError if
-    another process holds the lock, or the file system grants none.
+    the lock is held already, by another process or this one, or the file system grants none.
 
     If the file is removed while we lock it, the file that then has the name is locked instead. Raises OSError if the
     file cannot be made or is a link: root would otherwise create a file wherever the link points.
@@ -37,8 +37,8 @@ def exclusive(path: Path) -> Iterator[None]:
 
 
 def _held(path: Path) -> int:
-    """Lock the file that has this name, and return its open handle. Raises LockedError if another process holds the
-    lock, or the file system grants none."""
+    """Lock the file that has this name, and return its open handle. Raises LockedError if the lock is held already,
+    or the file system grants none."""
     while True:
         handle = _open(path)
         try:

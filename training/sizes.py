@@ -1,4 +1,4 @@
-"""Sizes of folders and files that grow, each with its limit and the command that makes room."""
+"""Sizes of folders, files and database tables that grow, each with its limit and what makes room, if anything does."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -12,7 +12,8 @@ from training.printable import size
 
 @dataclass(frozen=True)
 class Grown:
-    """The present size of a folder, a group of files or a database table that grows, and its limit."""
+    """The present size of a folder, a group of files or a database table that grows; ``bound`` is its limit in
+    words."""
 
     what: str
     count: int
@@ -22,7 +23,7 @@ class Grown:
 
     @property
     def sentence(self) -> str:
-        """The line for a person: the size, the limit, and the command that makes room if there is one."""
+        """The line for a person: count, size, limit, and what makes room, if anything does."""
         much = "" if self.bytes is None else f", {size(self.bytes)}"
         verb = f"; {self.verb}" if self.verb else ""
         if self.verb.startswith("cis490"):

@@ -1,4 +1,4 @@
-"""Send HTTP requests that may hold a secret, with the standard library; no redirect to another address is followed.
+"""Send HTTP requests that may hold a secret, with the standard library; no redirect is followed.
 
 An error of :func:`post` repeats no words of the server, because these may hold the address or a token.
 """

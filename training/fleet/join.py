@@ -55,8 +55,8 @@ def connect(url: str, tls: ssl.SSLContext) -> FleetClient:
 
 
 def join(wanted: CertificateRequest, clock: Clock, connect: Connect = connect) -> str:
-    """Join the fleet, unless this machine has joined before; return a sentence that says what was done. Raises
-    JoinError, CredentialsError, ClientError, OSError."""
+    """Join the fleet, unless the receiver accepts the certificate that is in the folder; return a sentence that says
+    what was done. Raises JoinError, CredentialsError, ClientError, OSError."""
     credentials = Credentials(wanted.folder)
     if _joined(wanted, credentials, connect):
         return f"{wanted.name} has joined {wanted.url} before; nothing was changed"
@@ -92,7 +92,8 @@ def _joined(wanted: CertificateRequest, credentials: Credentials, connect: Conne
 
 
 def _try(wanted: CertificateRequest, credentials: Credentials, connect: Connect) -> None:
-    """Test the stored certificate with one call. Raises ClientError when the receiver does not accept it."""
+    """Test the stored certificate with one call. Raises ClientError if the receiver does not accept it or does not
+    answer."""
     with closing(connect(wanted.url, credentials.context())) as receiver:
         receiver.health()
 

@@ -55,8 +55,8 @@ class HookRefusedError(HookError):
 
 
 def change_document(about: Json, told: ToldChange) -> JsonDict:
-    """Return the JSON document of a host's change: the fields of ``about``, the change's times in epoch seconds, its
-    ``SHOWN`` surest channels, and its words."""
+    """Return the JSON document of a host's change: the fields of ``about``, then the change's own. Times are epoch
+    seconds; beyond the first ``SHOWN`` channels, the others are only counted."""
     return {
         **about,
         "since": told.since,

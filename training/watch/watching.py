@@ -96,7 +96,7 @@ def prepare(names: argparse.Namespace, held: contextlib.ExitStack) -> tuple[Host
         note = streams.load(kept_in)
     except LockedError as error:
         raise BadArguments(
-            f"another watch ({error.holder}) keeps its state in {kept_in}: end it, or name another file with --state"
+            f"{kept_in} is used by another watch ({error.holder}), or cannot be locked: end it, or name another --state"
         ) from None
 
     def say(text: str) -> None:
@@ -241,7 +241,8 @@ class HostWatch:
         self.courier.put({**self._about(calls.WATCHING), "every_s": ALIVE_EVERY_S})
 
     def finish(self) -> None:
-        """End the recording, process its last windows, and note the numbers of windows, alarms and incidents."""
+        """End the recording, process its last windows, and print a note of the numbers of windows, alarms and
+        incidents, and of lost windows if there are any."""
         self._feed(self.detector.end())
         self.say(f"{self.windows:,} windows, {self.alarms:,} above the threshold, {self.raised:,} incidents")
         self._say_lost()
@@ -345,6 +346,6 @@ class HostWatch:
 
     def _why(self, incident: Incident) -> list[tuple[str, float]]:
         """Return the channels that contributed most to the incident's alarms, with their shares; only the latest
-        ``MOST_SHARES`` alarms of this run count."""
+        ``MOST_SHARES`` alarms since the program was started count."""
         mine = [share for start, share in self._shares if incident.began <= start < incident.last]
         return named(self.detector.channels, together(mine)) if mine else []

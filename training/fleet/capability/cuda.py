@@ -110,7 +110,7 @@ class TorchFacts(msgspec.Struct, frozen=True):
     """The facts about torch in one environment, as the child process prints them: version, devices and the host's
     speed.
 
-    ``version`` is ``None`` when torch cannot be imported.
+    ``version`` is ``None`` when torch cannot be imported, or nothing could be found out about it.
     """
 
     version: str | None = msgspec.field(default=None, name="torch")
@@ -159,7 +159,7 @@ def _cores() -> int:
 
 def _run(command: Sequence[str]) -> str:
     """Return the standard output of ``command``, run as a child process, so that a crash inside CUDA ends only the
-    child."""
+    child. The text is empty if a child, this one or an earlier one, hangs and cannot be ended."""
     done = _TORCH.ask(  # a child that hangs in the driver outlives its kill
         lambda: subprocess.run(
             command,
@@ -200,8 +200,8 @@ class CudaProbe:
     _kept: tuple[JsonObject, TorchFacts, float] | None = None
 
     def facts(self) -> TorchFacts:
-        """Return the facts about torch: the devices that it can use, with their present memory from the driver, and the
-        host's speed."""
+        """Return the facts about torch: its version, the devices that it can use, and the host's speed. Memory is the
+        present one if the driver reports it; while the driver does not answer, there are no devices."""
         known = self._known()
         return replace(known, devices=tuple(self._refreshed(device) for device in known.devices))
 

@@ -123,8 +123,8 @@ def describe_command(program: str) -> tuple[str, ...]:
 
 
 class ProcessDescriber:
-    """A describer that runs the command; built-in trainers' answers are cached until a file below training/trainer
-    changes."""
+    """A describer that runs the command; built-in trainers' answers are cached until a Python file below
+    training/trainer changes."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, ...], tuple[list[str] | None, Description]] = {}

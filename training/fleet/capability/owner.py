@@ -29,7 +29,8 @@ _SENSORS = DriverCalls("a sensor of this machine")
 
 @frozen_kw
 class Sight:
-    """One reading of the machine's values; None: the system does not report the value, or no condition needs it."""
+    """One reading of the machine's values; None: the system does not report the value, no condition needs it, or it is
+    the first reading of ``cpu``."""
 
     minute: int | None = None  # of the week, by its clock
     on_battery: bool | None = None

@@ -1,7 +1,7 @@
 """The capability of this host, sent to the receiver with every claim.
 
-:func:`detect` never raises: a probe that fails leaves its field at zero, false or ``None``. Changing values (free
-memory, free VRAM) are read at each call. ``python -m training.fleet.capability`` prints the capability as JSON.
+:func:`detect` never raises: a probe that fails leaves its fields at zero, false, empty or ``None``. Changing values
+(free memory, free VRAM) are read at each call. ``python -m training.fleet.capability`` prints the capability as JSON.
 """
 
 import argparse

@@ -39,7 +39,7 @@ class Ran:
 
 
 class TargetMachine(Protocol):
-    """The operations that steps need from the machine besides files; tests inject their own."""
+    """The operations that steps need from the machine besides reading and writing files; tests inject their own."""
 
     def run(self, argv: Sequence[str], *, cwd: PurePath | None = None, user: str | None = None) -> Ran:
         """Run a command to its end, as ``user`` where possible, and return how it ended; code 127 when there is no such
@@ -68,7 +68,7 @@ class Site:
 
 
 class InstallStep:
-    """A step of an installation. ``is_done`` and ``do`` raise InstallError, OSError or LookupError."""
+    """A step of an installation. ``is_done`` and ``do`` may raise InstallError, OSError or LookupError."""
 
     words: ClassVar[str] = ""  # its description for people; {0} is the step
     already: ClassVar[str] = "there"  # its state where it is done

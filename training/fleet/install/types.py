@@ -42,7 +42,7 @@ class InstallRequest:
 
 @frozen_kw
 class ReceiverSeen:
-    """The receiver's answer to the installer.
+    """The receiver's answer to the installer, or in ``trouble`` the reason why there is none.
 
     ``now`` is the receiver's clock in epoch seconds, ``here`` this machine's clock at the same moment.
     """

@@ -26,7 +26,7 @@ log = logging.getLogger("training.fleet.install.windows_task")
 
 
 class LineLog(io.TextIOBase):
-    """A stream that writes each line to the log."""
+    """A stream that writes each line that is not blank to the log."""
 
     def __init__(self, level: int) -> None:
         self._level = level

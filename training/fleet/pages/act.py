@@ -47,7 +47,8 @@ class Outcome(NamedTuple):
 
 
 def jobs_question(forecast: ActOutlook, selection: Selection) -> Question:
-    """Make the confirmation page of an act on the selected jobs; without a button if the act would change none."""
+    """Make the content of the confirmation page of an act on the selected jobs; without a button if the act would
+    change none."""
     title = f"{in_words(forecast)}."
     left = forecast.left_alone
     alone = f"{counted(left, 'jobs')} of those found {'is' if left == 1 else 'are'} left alone."
@@ -88,7 +89,7 @@ def fields(selection: Selection) -> list[tuple[str, str]]:
 
 
 def release_question(host: str, reason: str) -> Question:
-    """Make the confirmation page of a host's release from quarantine; ``reason`` is why it is there."""
+    """Make the content of the confirmation page of a host's release from quarantine; ``reason`` is why it is there."""
     name = one_line(host, 60)
     says = [
         f"It is {one_line(reason, 400)}",
@@ -112,7 +113,8 @@ _DECIDED = {  # what it does, what it did
 
 
 def decision_question(act: Act, host: str, jobs: Sequence[str], mark: str) -> Question:
-    """Make the confirmation page for a host's unconfirmed work, which is of these jobs and has this mark."""
+    """Make the content of the confirmation page for a host's unconfirmed work, which is of these jobs and has this
+    mark."""
     button = f"{act.capitalize()} {counted(len(jobs), 'results')} of {one_line(host, 60)}"
     lines = [one_line(job, 80) for job in jobs]
     fields = [("what", str(act)), ("host", host), ("mark", mark)]
@@ -134,8 +136,8 @@ _LASTS = "A trainer that is paused for too long is stopped, and its job goes to 
 
 
 def order_question(act: Act, host: str, now: str | None, jobs: Sequence[str]) -> Question:
-    """Make the confirmation page of a host's pause, drain or resume. ``now`` says why the host already gets no jobs, if
-    so; ``jobs`` names what it trains."""
+    """Make the content of the confirmation page of a host's pause, drain or resume. ``now`` says why the host already
+    gets no jobs, if so; ``jobs`` names what it trains."""
     name, (button, means, _) = one_line(host, 60), _ORDERED[act]
     says = [f"It is {one_line(now, 400)}."] if now else []
     says += [means] if act is Act.RESUME else [_UNTIL, means, *([_LASTS] if act is Act.PAUSE else [])]
@@ -155,7 +157,8 @@ def order_outcome(act: Act, host: str, note: str | None) -> Outcome:
 
 
 def reload_question(would: ReloadReply, mark: str, file: str) -> Question:
-    """Make the confirmation page of a reload of the manifest; without a button if it would change nothing."""
+    """Make the content of the confirmation page of a reload of the manifest; without a button if it would change
+    nothing."""
     answer = would.to_dict()
     edits = [sentence(each) for each in answer["edits"]]
     says: list[str] = []

@@ -42,8 +42,8 @@ def page(asked: PageRequest, frame: Frame) -> str:
 
 
 def _rotations(views: Views, ids: Sequence[str]) -> JsonObject:
-    """Return the rotations to which the jobs belong, in the jobs' order, and their hosts. A complete rotation of the
-    plan has its gap to the first such rotation with the same seeds and tests."""
+    """Return the rotations to which the jobs belong, in the jobs' order, and their hosts. Of these rotations, each
+    complete one of the plan has its gap to the first complete one with the same seeds and tests."""
     known = views.models.models(limit=1).rotations
     of_job = {one.job_id: place for place, each in enumerate(known) for host in each.by_host for one in host.jobs}
     places = dict.fromkeys(of_job[job_id] for job_id in ids if job_id in of_job)
@@ -96,7 +96,7 @@ def differences(specs: Sequence[Json]) -> tuple[list[tuple[str, list[str]]], lis
 
 
 def sentence(names: Sequence[str], unlike: Sequence[tuple[str, list[str]]], alike: int) -> str:
-    """Say in one line in how many fields, and in which, the jobs differ."""
+    """Say in one line in how many fields the jobs differ, and name at most four of these fields."""
     told = [one_line(name, 60) for name in names]
     who = f"{', '.join(told[:-1])} and {told[-1]}"
     if not unlike:

@@ -1,4 +1,4 @@
-"""Draw curves for pages as SVG, each with a table of its values."""
+"""Draw curves for pages as SVG; all but ROC curves also have a table of values."""
 
 import json
 from collections.abc import Sequence
@@ -25,7 +25,8 @@ FIGURES = (("loss", "Loss"), ("metric", "Metric"))
 
 
 class DrawnFigure(NamedTuple):
-    """A drawn figure. ``rows`` is its table: in each row an epoch or a second, then each curve's value there."""
+    """A drawn figure. ``rows`` is its table of at most ``ROWS_MAX`` rows: in each an epoch or a second, then each
+    curve's value there."""
 
     title: str
     summary: str
@@ -68,8 +69,9 @@ def figures(views: Views, jobs: Sequence[tuple[str, str]]) -> list[DrawnFigure]:
 
 
 def roc(reports: Sequence[tuple[str, ReportView]]) -> Markup | None:
-    """Draw the ROC curves of reports (name, report) in one chart; None if there are none. If there are several reports,
-    only the first curve of each is drawn."""
+    """Draw the ROC curves of reports (name, report) in one chart; None if no report has a curve. If there are several
+    reports, only the first curve of each is drawn. A single curve is drawn with the point of the threshold in use, if
+    known."""
     drawn = []
     for name, report in reports:
         lines = report.roc if len(reports) == 1 else report.roc[:1]

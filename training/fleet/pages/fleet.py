@@ -77,8 +77,8 @@ def sentence(
     held: int = 0,
     to_come: UpcomingTime | None = None,
 ) -> str:
-    """Say in one line how many jobs are trained, are training, wait and have failed, and when all are expected to be
-    done."""
+    """Say in one line how many jobs are trained, are training, wait and have failed; and, if it can be estimated, when
+    all will be done."""
     total, trained = sum(counts.values()) - counts["cancelled"], counts["completed"]
     if not total:
         return "There are no jobs yet."
@@ -132,7 +132,8 @@ def notices(
     failed: Sequence[JsonObject],
     live: Sequence[JsonObject],
 ) -> Iterator[Attention]:
-    """Yield a notice for each matter that needs the operator, in a fixed order of kinds."""
+    """Yield notices of all that needs the operator, in a fixed order. Failed jobs that are not in ``failed`` are only
+    counted, in one notice."""
     if health.detail:
         yield Attention(health.detail)
     for job in failed:

@@ -19,7 +19,7 @@ ENDS = {
 
 
 def page(asked: PageRequest, frame: Frame) -> str:
-    """Render a page of the incidents of one host, or of all hosts, newest first."""
+    """Render a page of the incidents of one host, or of all hosts, newest first. A training host gets only its own."""
     host, before = incidents_for(asked.host, asked.query.get("host", "")[:HOST_CHARS]), asked.number("before")
     told = asked.views.incidents.incidents(host=host, before=before).to_dict()
     older = told["next_before"]
@@ -38,7 +38,8 @@ def page(asked: PageRequest, frame: Frame) -> str:
 
 
 def sentence(told: Json, host: str, before: int) -> str:
-    """Say in one line how many incidents are open, how many hosts have changed, and how many watches are silent."""
+    """Say in one line how many incidents are open, how many hosts have changed, and how many watches are silent. On a
+    later page, say only whose incidents are shown."""
     whose = f" on {one_line(host, 64)}" if host else ""
     if before:
         return f"Earlier incidents{whose}."

@@ -47,7 +47,8 @@ def page(asked: PageRequest, frame: Frame) -> str:
 
 
 def _result(views: Views, detail: Json) -> JsonObject:
-    """Return a completed job's report and its ROC chart for the template, or in ``no_report`` why it has none."""
+    """Return a completed job's report and its ROC chart for the template, or in ``no_report`` why it has none. For a
+    job that is not completed all three are None."""
     job, attempts = detail["job"], detail["attempts"]
     if job["status"] != "completed":
         return {"report": None, "drawing": None, "no_report": None}

@@ -66,7 +66,8 @@ class UpcomingTime(NamedTuple):
 
 
 def ahead(told: ForecastReply | None) -> UpcomingTime | None:
-    """Prepare a forecast for drawing; None if it has no jobs, or was not learned from any completed attempt."""
+    """Prepare a forecast for drawing. Return None without a forecast, or if it has no jobs or no expected end, or was
+    not learned from any completed attempt."""
     if told is None or not told.learned_from or told.done_at is None or not told.jobs:
         return None
     hosts: dict[str, list[ForetoldJob]] = {}

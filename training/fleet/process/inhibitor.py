@@ -27,8 +27,8 @@ _CONTINUOUS, _SYSTEM_REQUIRED = 0x80000000, 0x00000001
 
 
 class Inhibitor:
-    """Keeps the machine awake between :meth:`hold` and :meth:`release`. Only one thread may use it, and must not end
-    before the lock is released."""
+    """Keeps the machine from falling asleep by itself between :meth:`hold` and :meth:`release`. Only one thread may use
+    it, and must not end before the lock is released."""
 
     def __init__(self, take: Callable[[], _Child | _Thread] | None = None) -> None:
         """``take`` returns a lock of the system, or raises OSError, whose text is one sentence."""

@@ -144,8 +144,8 @@ def parent_of(pid: int) -> int:
 
 
 def signal_tree(parent: int, number: int) -> None:
-    """Send signal ``number`` to every descendant of ``parent``, parents first. A process that got a descendant's id
-    meanwhile gets no signal."""
+    """Send signal ``number`` to every descendant of ``parent``, parents first; on systems other than Linux do nothing.
+    A process that got a descendant's id meanwhile gets no signal."""
     for pid in children_of(parent):
         with contextlib.suppress(OSError, AttributeError):
             handle = os.pidfd_open(pid)
@@ -379,7 +379,8 @@ class PosixLauncher:
 
 def start_clean(spec: dict[str, Any]) -> None:
     """Give this process its own session, no input, the output files, folder and file-size limit of ``spec``, no core
-    dumps, and default signals."""
+    dumps, and default signals. Its user's other programs may then read it, and the kernel kills it first when memory
+    runs out."""
     os.setsid()
     be_readable(True)  # an unreadable process may not even write to its own files in /proc
     go_first()

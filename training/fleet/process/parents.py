@@ -91,7 +91,8 @@ class Forked:
 
 
 class _Parent:
-    """A running warm parent, as the worker controls it. Its methods raise OSError and ParentError."""
+    """A running warm parent, as the worker controls it. ``fork`` and ``ask`` raise OSError or ParentError if the parent
+    fails."""
 
     def __init__(self, kind: _Kind) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -155,8 +156,8 @@ class _Parent:
 class WarmParents:
     """The warm parents of one worker. Several threads may use it.
 
-    ``owner`` is the worker's state folder, or None. Each parent has the folder ``owner`` in its environment, in the
-    variable named ``state_variable``, by which a later worker finds the process.
+    ``owner`` is the worker's state folder, or None. If ``owner`` is given, each parent has it in its environment, in
+    the variable named ``state_variable``: by this a later worker finds the process.
     """
 
     owner: Path | None
@@ -243,7 +244,7 @@ class WarmParents:
 
     def _environment(self, env: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
         """Return a parent's variables: those of its trainers, without those that are read after the fork, and with one
-        thread for each numerical library."""
+        thread for each numerical library. ``state_variable`` names the worker's folder, if any, instead of a job's."""
         kept = {name: value for name, value in env.items() if name not in READ_LATE}
         kept.pop(self.state_variable, None)
         kept |= dict.fromkeys(THREAD_VARIABLES, "1")

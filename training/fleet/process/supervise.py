@@ -431,7 +431,8 @@ def _forget_a_start(spec: CommandSpec) -> None:
 
 
 def end_leftovers(folder: Path) -> list[int]:
-    """Kill the trainers of an earlier worker with this state folder; return their process ids.
+    """Kill the trainers, and the warm parents with their forks, that an earlier worker with this state folder left.
+    Return the process ids; none where ``/proc`` shows no processes.
 
     The caller holds the folder's lock, so that no other worker started them.
     """

@@ -78,8 +78,8 @@ def devices(nvml: Any) -> Iterator[Any]:
 
 
 def ask_nvml(question: Callable[[Any], _T]) -> _T | None:
-    """Return the answer of ``question``, called between init and shutdown of NVIDIA's library; ``None`` without
-    library, driver or an answer in time."""
+    """Return the answer of the function ``question``, called between init and shutdown of NVIDIA's library. ``None``
+    without library, driver or an answer in time, and after an error of the library."""
     return _NVIDIA.ask(lambda: _answered(question)) if sys.platform != "linux" or _has_nvml() else None
 
 

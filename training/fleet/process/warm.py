@@ -50,7 +50,7 @@ PYTHONS_OWN: dict[str, Any] = {
 
 class UnfitError(Exception):
     """This process must not be forked: it has further threads or CUDA in use, has grown too large, or could not import
-    a module."""
+    a module. Also raised for a trainer's command without ``-m``."""
 
 
 class ForkedLauncher(launcher.PosixLauncher):
