@@ -41,7 +41,7 @@ class LocalFs:
     """The machine's own disk.
 
     On Windows a virus scanner may hold a file that was just written, and Windows refuses to rename the file meanwhile;
-    so each rename is tried again for about two seconds.
+    so a refused rename is tried again for about two seconds.
     """
 
     _mode = _PRIVATE_FILE

@@ -24,8 +24,9 @@ class Turn(NamedTuple):
 
 
 def turn_of(spec: Mapping[str, Any]) -> Turn | None:
-    """Return a job dict's place in its rotation; None if the job belongs to none. A rotation's job has the recipe
-    ``host``, a whole number as seed, train hosts, and exactly one test host, none of these."""
+    """Return a job dict's place in its rotation; None if the job belongs to no rotation. A rotation's job has the
+    recipe ``host``, a whole number as seed, train hosts, and exactly one test host, which is none of the train
+    hosts."""
     tested, trained = list(spec.get("test_hosts") or []), list(spec.get("train_hosts") or [])
     seed = spec.get("seed")
     if spec.get("split_recipe") != Recipe.HOST or len(tested) != 1 or not trained or tested[0] in trained:

@@ -34,8 +34,8 @@ def capability_words(output: str) -> str:
 
 
 def first_steps(request: InstallRequest, tls: PurePath, mark: PurePath, as_user: str | None) -> Sequence[InstallStep]:
-    """Return the steps that join the fleet, test the machine, and fetch a data set; ``tls`` is the certificate's
-    folder, ``mark`` the file that records the last used code."""
+    """Return the steps that join the fleet (if a code is given), test the machine, and fetch a data set (if one is
+    named). ``tls`` is the certificate's folder, ``mark`` the file that records the last used code."""
     return [*joining(request, tls, mark, as_user), trying(request, as_user), *fetching(request, tls, as_user)]
 
 

@@ -49,8 +49,8 @@ def memory_folders(root: Path = Path("/")) -> list[Path]:
 
 
 def own_group(root: Path = Path("/")) -> tuple[Path, Path] | None:
-    """Return the folder of this process's group in the unified hierarchy (cgroup v2), and the hierarchy's top folder;
-    None if no such hierarchy is mounted, or it has no group of this process."""
+    """Return the folder of this process's group in the unified hierarchy (cgroup v2), and the hierarchy's top folder.
+    None if no such hierarchy is mounted, or this process has no group in it."""
     found = _hierarchies(root)
     return next(((levels[0], mount.folder) for mount, levels in found if levels and not mount.controllers), None)
 
