@@ -312,7 +312,7 @@ def test_the_same_pcp_archive_twice_counts_once(ingested, monkeypatch):
     ("csv", "host", "sentence"),
     [
         (csv_of(), "", "is not an archive of Performance Co-Pilot"),
-        ("", "pi", "holds none of the usual metrics"),
+        ("", "pi", "holds no values of the usual metrics"),
         ("Time,a\n1,2\n", "pi", "holds none of the channels of a host"),
     ],
 )

@@ -138,7 +138,8 @@ def benign_names(good: Sequence[EpisodeFacts], options: BuildOptions) -> tuple[s
     """Return the classes that raise no alarm: with ``options.like`` those of that schema, under the target
     ``malicious`` only ``benign``, else the phases declared benign.
 
-    Raises DataError if recordings disagree about a phase.
+    Raises DataError if, without ``options.like`` and under the target ``phase``, recordings declare a phase both benign
+    and malicious.
     """
     if options.like is not None:
         return benign_of(options.like)

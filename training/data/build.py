@@ -265,8 +265,8 @@ def doubtful(verdicts: Sequence[EpisodeFindings]) -> list[str]:
 def _gather(asked: Sequence[Asked], memory: Path, work: BuildWork) -> list[KeptEpisode]:
     """Return every episode that was asked for, in order, with its facts.
 
-    Facts stored by an earlier build are read from the folder ``memory``; the others are extracted, by several processes
-    if there is much to read.
+    Facts stored by an earlier build are read from the folder ``memory``. The others are extracted, by the engine's
+    workers if there is much to read or workers may be on other machines.
     """
     places = [memory / key(path, hz) for path, hz in asked]
     known = [load_facts(place) for place in places]
@@ -286,8 +286,8 @@ def _gather(asked: Sequence[Asked], memory: Path, work: BuildWork) -> list[KeptE
 
 
 def _sharing(facts: EpisodeFacts, known: dict[bytes, Meta]) -> EpisodeFacts:
-    """Return an episode's facts without notes; episodes with equal channels and phases share one object, to save
-    memory."""
+    """Return an episode's facts without notes; episodes with equal channels and phases share the objects for these, to
+    save memory."""
     meta = facts.verdict.meta
     if meta is None:
         return facts

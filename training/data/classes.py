@@ -73,8 +73,8 @@ def _quoting(classes: Sequence[str]) -> str:
 
 
 def stated(benign: Sequence[str]) -> tuple[str, ...]:
-    """Return the value of the schema's field ``benign`` for these benign classes: empty if the only one is called
-    ``benign``."""
+    """Return the value of the schema's field ``benign`` for these benign classes: empty if there is none, or the only
+    one is called ``benign``."""
     return () if tuple(benign) == (BENIGN,) else tuple(benign)
 
 

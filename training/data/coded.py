@@ -65,7 +65,8 @@ class Coded:
         return int(self.codes.size)
 
     def take(self, rows: AnyArray | slice) -> Coded:
-        """Return a copy with only the rows that ``rows`` (row numbers, booleans or a slice) selects."""
+        """Return a ``Coded`` with only the rows that ``rows`` (row numbers, booleans or a slice) selects; its ``names``
+        stay the same."""
         return replace(self, codes=self.codes[rows])
 
     def strings(self, rows: AnyArray | slice = slice(None)) -> Names:

@@ -140,10 +140,11 @@ def write_processed(
 
     The realistic channels are put first. ``validation_rows`` have the columns of VALIDATION_SCHEMA; missing ones become
     null. ``reference`` has windows of the hosts' reference recordings, which show what is usual on a host, and belong
-    to no class. ``understood`` is stored in the file of the validation rows; ``progress`` gets the written share of the
-    features. If the process is killed at any moment, the next call of this module finds either the old data set or the
-    complete new one. Raises DataError for an infinite value, a channel that is only partly known in a window, a window
-    without any value, or a repeated channel name. At least one window is needed, and labels are not checked.
+    to no class. ``understood`` is stored in the file of the validation rows; ``progress`` is called with the share of
+    the features that is written. If the process is killed at any moment, the next call of this module finds either the
+    old data set or the complete new one. Raises DataError for an infinite value, a channel that is only partly known in
+    a window, a window without any value, or a repeated channel name. At least one window is needed, and labels are not
+    checked.
     """
     channels = sampling.channels
     for part in (windows, reference):
@@ -562,7 +563,8 @@ def _read_features(path: Path, manifest: TensorManifest, index: StoredIndex, col
 
 
 class Validation(NamedTuple):
-    """The content of a validation table: how many episodes there are, and the quarantined ones with their reasons."""
+    """The content of a validation table: the numbers of episodes and references, the good episodes, the quarantined
+    ones with their reasons, and the scenarios."""
 
     episodes: int
     references: int
@@ -601,8 +603,8 @@ def load_validation(path: Path) -> Validation:
 
 
 def validation_digest(table: pl.DataFrame, understood: Understood | None) -> str:
-    """Return the SHA-256 of the part of a validation table that reports show: the episodes, the quarantined ones, and
-    ``understood``."""
+    """Return the SHA-256 of the part of a validation table that reports show: the episodes, which are references, the
+    quarantined ones with their reasons, and ``understood``."""
     rows = table.select("episode_id", "baseline", "ok", "reasons").sort("episode_id")
     total = hashlib.sha256("\0".join(rows["episode_id"].to_list()).encode())
     for column in ("baseline", "ok"):

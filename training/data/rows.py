@@ -107,7 +107,7 @@ class CodedRows:
         return self
 
     def laid(self, label: AnyArray, recording: Names | None = None, window_id: Names | None = None) -> Rows:
-        """Return a copy in which each row holds its episode and host by name, not by number, with these labels;
+        """Return these rows as :class:`Rows`, which hold episode and host by name, with the labels ``label``;
         ``recording`` defaults to the episode."""
         episode = self.episode.laid()
         return Rows(

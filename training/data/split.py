@@ -34,8 +34,8 @@ class SplitError(ValueError):
 
 
 class LeakError(SplitError):
-    """A finished split has an episode or a host on two sides, or a left-out host on one, which is a mistake of this
-    program; training does not begin."""
+    """A finished split has an episode on two sides, a training host in the test, or a left-out host on a side: a
+    mistake of this program; training does not begin."""
 
 
 class Side(StrEnum):

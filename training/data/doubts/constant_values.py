@@ -88,7 +88,8 @@ def _sides(label: Coded, among: Bools, benign: Sequence[str]) -> Iterator[tuple[
 
 
 def _few(rows: Ints, samples: int) -> Ints:
-    """Return some of the ``rows``, drawn evenly, so that about ``SAMPLES_MAX`` samples are examined."""
+    """Return some of the ``rows`` of windows, drawn evenly: at most ``SAMPLES_MAX`` samples in all, or ``WINDOWS_MIN``
+    windows if these have more."""
     return evenly(rows, max(WINDOWS_MIN, SAMPLES_MAX // samples))
 
 

@@ -1,8 +1,8 @@
 """Detect channels that a model should not see, by their values: row numbers, ids, running totals, copies of the label.
 
-A channel that looks like a row number, an id, a running total or the label is refused, unless the user exempts it; the
-sentence names the flags for that. Channels with a single value, with one for each host, or with one in each recording
-that other recordings may repeat, are only noted. All functions are pure.
+A channel that looks like a row number, an id, a running total, a remainder or the label is refused, unless the user
+exempts it; the sentence names the flags for that. Channels with a single value, with one for each host, or with one in
+each recording that other recordings may repeat, are only noted. All functions are pure.
 """
 
 from collections.abc import Iterator

@@ -1,10 +1,10 @@
 """Detect channels that alone separate the classes: a noisy or delayed copy of the label, or a strong measurement.
 
-Only the user knows whether a channel that separates the classes is a copy or a measurement. A channel is noted if one
-threshold separates benign samples from the others on every host that has enough of both. An ingest refuses a channel
-that has one value for each class in nearly all samples, unless the user exempts it; a build refuses nothing. Whole
-windows are examined, and their halves, because a late or early copy is wrong at the beginning or end of each period. A
-few windows of each host are enough.
+Only the user knows whether a channel that separates the classes is a copy or a measurement. A channel is noted if, on
+every host with enough benign and other samples, a threshold of that host nearly separates the two. An ingest refuses a
+channel that has one value for each class in nearly all samples, unless the user exempts it; a build refuses nothing.
+Whole windows are examined, and their halves, because a late or early copy is wrong at the beginning or end of each
+period. A few windows of each host are enough.
 
 No threshold reveals a rolling mean of the label, or its value a minute ago. The label is also smoothed and moved in
 several ways, and each channel is correlated with each result, inside recordings. All functions are pure.
@@ -33,16 +33,16 @@ SAMPLES_MIN = 20  # of each class on a host
 
 class Telling(NamedTuple):
     """The names of channels that separate the classes: ``states`` have nearly always one value for each class; of
-    ``levels``, one threshold separates benign windows from the others."""
+    ``levels``, a threshold of each host nearly separates benign windows from the others."""
 
     states: tuple[str, ...] = ()  # two values (one a class), as the label has
     levels: tuple[str, ...] = ()  # any others
 
 
 def telling(windows: WindowsInQuestion) -> Telling:
-    """Return the channels that separate, on every host with several classes, the classes by one value each, or benign
-    windows from all others by one threshold. If each host has one class, all hosts are examined together, and only for
-    states."""
+    """Return the channels that nearly separate the classes, as states or by a threshold of each host. Only hosts with
+    benign windows and others are examined (without benign classes, hosts with several classes). If there is no such
+    host, all hosts are examined together, and only for states."""
     X, benign, label = windows.X, windows.benign, windows.rows.label
     classes, of_class = label.names, label.codes
     alarm = ~np.isin(classes, benign) if benign else np.arange(classes.size) == 1
@@ -135,7 +135,8 @@ def _auroc(there: Floats32, others: Floats32) -> float:
 
 
 def _is_state(samples: Sequence[Floats32], groups: Sequence[Indices], slack: float) -> bool:
-    """Return True if the channel nearly always has one value for each class, and no other value."""
+    """Return True if the channel, on all these hosts together, nearly always has one value for each class, and no other
+    value."""
     values = np.concatenate([part.ravel() for part in samples])
     of = np.repeat(np.concatenate(groups), samples[0].shape[1])
     present, of = np.unique(of, return_inverse=True)
@@ -196,8 +197,8 @@ def label_again(windows: WindowsInQuestion) -> list[str]:
 
 
 def echoes(windows: WindowsInQuestion) -> list[str]:
-    """Return the names of the channels that follow the label (benign or not), smoothed or moved in time by up to two
-    windows. Without benign classes, only data of two classes are examined."""
+    """Return the names of the channels that follow the label (benign or not), smoothed over up to four windows, and
+    moved in time by up to two. Without benign classes, only data of two classes are examined."""
     X, names, rows, benign = windows.X, windows.channels, windows.rows, windows.benign
     classes, t_start = rows.label.names, rows.t_start
     if not benign and classes.size != 2:

@@ -78,8 +78,8 @@ def spread_over(
     ``map``.
 
     ``jobs`` is the largest number of tasks at once; None means as many as the engine can run (under Slurm 4). Workers
-    elsewhere must have the same versions of ``libraries``, see the same ``files``, and be able to read and write below
-    ``folder``. Raises EngineError if the engine cannot be opened.
+    elsewhere must have the same Python, code and versions of ``libraries``, see the same ``files``, and be able to read
+    and write below ``folder``. Raises EngineError if the engine cannot be opened.
     """
     if not name.far and (jobs or os.cpu_count()) == 1:
         yield map

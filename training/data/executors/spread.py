@@ -35,8 +35,8 @@ class _Chunk:
     def outcome(self) -> bytes | None:
         """Return the chunk's packed results; None while there are none, or if the chunk was just sent again.
 
-        Raises the engine's error if the engine lost or refused the chunk; an error that a task raised is among the
-        packed results.
+        Raises the engine's error if the engine refused the chunk, or lost it for the last time; an error that a task
+        raised is among the packed results.
         """
         if not self.future.done():
             return None

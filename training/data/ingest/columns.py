@@ -50,8 +50,8 @@ def channel_names(columns: Sequence[str], roles: Roles, wanted: Wanted, where: s
 
 
 def check_named(channels: Sequence[str], wanted: Wanted, where: str) -> None:
-    """Raise DataError if --oracle, --counter or --level names something that is no channel of the table or archive
-    ``where``."""
+    """Raise DataError if --oracle, --counter or --level names something that is not in ``channels``; ``where`` names
+    the table or archive in the error."""
     for flag, said in (("--oracle", wanted.oracle), ("--counter", wanted.counter), ("--level", wanted.level)):
         unknown = sorted(set(said) - set(channels))
         if unknown:

@@ -55,8 +55,8 @@ class Dialect(NamedTuple):
 def dialect_of(path: Path, names: Sequence[str]) -> Dialect:
     """Return the dialect of a text table; ``names`` are the column names that the user gave with --columns.
 
-    Raises DataError if the file is no table of text or ``names`` do not fit it, OSError or UnicodeError if it cannot be
-    read.
+    Raises DataError if the file is no table of text, its columns have no names, or ``names`` do not fit it. Raises
+    OSError or UnicodeError if the file cannot be read.
     """
     encoding = encoding_of(path)
     skip, remark = _remarks(path, encoding)

@@ -25,7 +25,8 @@ def as_measured(rows: SampleRows, names: Sequence[str], wanted: Wanted) -> Sampl
     """Return the sorted rows with values of 32 bits, without repeated rows (if the table has times), and with running
     totals turned into growth per second.
 
-    Use only the returned rows: merging overwrites some values of the given ones. Raises DataError.
+    Merging rows may overwrite values of the given rows: use only the returned rows, whose values are a new array.
+    Raises DataError.
     """
     totals = np.isin(names, wanted.counter)
     if totals.any() and rows.t is None:
@@ -67,7 +68,7 @@ def _once(rows: SampleRows, totals: Bools) -> SampleRows:
     """Return the sorted rows; if they have times, remove exact copies, and merge a recording's rows of one time into
     one.
 
-    Raises DataError if a recording seems to be two. Merging overwrites some of the given values.
+    Raises DataError if a recording seems to be two. Merging may overwrite values of the given rows.
     """
     if rows.t is None:
         return rows
@@ -166,8 +167,8 @@ def _step(t: Floats, low: int, high: int) -> float:
 
 def _two_rows(rows: SampleRows, row: int) -> DataError:
     return DataError(
-        f"Two rows of {name_of(rows, row)} have the time {rows.clock[row]:.10g} and other values or labels, and so "
-        "have many, or their neighbours: two recordings share the id (add a column 'episode'), the table holds a copy, "
+        f"Two rows of {name_of(rows, row)} have the time {rows.clock[row]:.10g}, and differ in label, or such times are many or follow "
+        "each other: two recordings share the id (add a column 'episode'), the table holds a copy, "
         f"or its times are rounded{local_times(rows)}."
     )
 

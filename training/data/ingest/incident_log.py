@@ -50,8 +50,8 @@ class IncidentLog(NamedTuple):
     others: Mapping[str, frozenset[str]] = {}  # what the other columns hold, by name
 
     def check_zone(self, role: str, where: str) -> None:
-        """Raise DataError if only one of the log and the table ``where``, with times read as ``role``, has dates
-        without a time zone.
+        """Raise DataError if only one of the log and the table, whose times were read as ``role``, has dates without a
+        time zone; ``where`` names the table in the error.
 
         Seconds count from 1970 in UTC, and dates without a zone are more likely local time.
         """

@@ -162,8 +162,8 @@ def own_episodes(X: AnyArray, channels: Sequence[str]) -> Names:
 
 
 class SaidClasses(NamedTuple):
-    """The user's flags about classes: their names in the order of their numbers, the benign ones, and the labels that
-    mean "no label"."""
+    """The user's flags about classes. ``labels`` has the names in the order of their numbers, ``benign`` those without
+    alarm, and ``unlabelled`` the labels that mean "no label"."""
 
     labels: tuple[str, ...] = ()
     benign: tuple[str, ...] = ()
@@ -181,7 +181,8 @@ FOR_SCORING = "There are no labels: training.trainer.score takes this data set, 
 
 
 def check_says_nothing(said: SaidClasses, where: str) -> None:
-    """Raise DataError if the user gave flags about classes; called for data ``where`` that have no labels."""
+    """Raise DataError if the user gave flags about classes; called for data without labels, which ``where`` names in
+    the error."""
     flags = ("labels", "benign", "no_benign", "unlabelled", "all_labelled")
     given = [flag.replace("_", "-") for flag in flags if getattr(said, flag)]
     if given:
@@ -218,7 +219,7 @@ def name_labels(y: AnyArray, said: SaidClasses = NOTHING_SAID) -> Labels:
             numbers = y.astype(int)
         if not np.array_equal(numbers, y):
             raise DataError(
-                "The labels are numbers that are not whole: name another column with --label; if there is none, leave "
+                "The labels are numbers that are not whole: in a table, name another column with --label, or leave "
                 "this one out with --ignore, and bring a log of incidents with --labels-from."
             )
         return _name_numbers(numbers, said, is_bool=y.dtype.kind == "b")
@@ -239,7 +240,7 @@ def _name_numbers(numbers: Ints, said: SaidClasses, *, is_bool: bool) -> Labels:
     names = said.labels
     if names and present[0] < 0:
         raise DataError(
-            f"y holds the class number {present[0]}, and --labels names numbers from 0 on: leave that out, or say "
+            f"The labels hold the class number {present[0]}, and --labels names numbers from 0 on: leave that out, or say "
             f"--unlabelled={present[0]} if that means a missing label."
         )
     if not names and not said.all_labelled:
@@ -255,7 +256,7 @@ def _name_numbers(numbers: Ints, said: SaidClasses, *, is_bool: bool) -> Labels:
         names = ("false", "true") if is_bool else ("0", "1")
     if present[-1] >= len(names):
         raise DataError(
-            f"y holds the class number {present[-1]}, but {len(names)} labels are named: name it, or say "
+            f"The labels hold the class number {present[-1]}, but {len(names)} labels are named: name it, or say "
             f"--unlabelled {present[-1]} if that means a missing label."
         )
     return _with_benign(np.array(names)[numbers], names, said)

@@ -58,7 +58,7 @@ def read_npz(
     found = _load(path)
     for key in ("X",) if scoring else ("X", "y"):
         if key not in found:
-            raise DataError(f"{path} has no array {key!r}: it needs X (N, C, T) and y (N).")
+            raise DataError(f"{path} has no array {key!r}: it needs X (N, C, T) and, without --like, y (N).")
     X = found["X"]
     if X.ndim != 3 or 0 in X.shape or X.dtype.kind not in "fiub":
         raise DataError(

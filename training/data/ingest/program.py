@@ -151,7 +151,7 @@ def _parser() -> argparse.ArgumentParser:
         add(role.flag, dest=role.name, metavar="NAME", help=f"column of {role.cells} (default: by its name)")
     names("--columns", "NAME,NAME", "names of all columns of a text table whose first line does not name them")
     add("--decimal", choices=tuple(DECIMALS), help="sign before the decimals of a text table (default: by its cells)")
-    add("--hz", type=_positive, help="samples a second (default: by the times, else unknown)")
+    add("--hz", type=_positive, help="samples a second (default: by the times of samples, else unknown)")
     add("--window-s", type=_positive, help="length of the windows to cut from samples, in seconds")
     add("--stride-s", type=_positive, help="seconds from window to window (default: as --like, or half a window)")
     add("--episode-s", type=_positive, help="seconds of the episodes to cut recordings into (default: by a rule)")
@@ -162,7 +162,7 @@ def _parser() -> argparse.ArgumentParser:
     names("--oracle", "CHANNEL,CHANNEL", "channels that the realistic mode must not see")
     names("--ignore", "NAME,NAME", "columns or channels to leave out")
     names("--counter", "CHANNEL,CHANNEL", "channels that are running totals: take their growth a second")
-    names("--level", "CHANNEL,CHANNEL", "channels to keep that look like an id, a total or the label")
+    names("--level", "CHANNEL,CHANNEL", "channels to keep that look like an id, total or label, or repeat a value")
     add("--missing", type=_missing, action="extend", default=[], metavar="[CHANNEL=]VALUE",
         help="numbers that mean a missing value, as in --missing=-999,cpu=255")  # fmt: skip
     names("--unlabelled", "LABEL,LABEL", "labels that mean no label: leave their windows out (nan: empty labels)")

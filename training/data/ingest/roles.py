@@ -1,8 +1,8 @@
 """Find the columns with a role (time, label, host, episode, window, reference) by their usual names or by flags.
 
-Every other column is a channel, except second labels and a column with the time of day beside a date. Two columns that
-could both have one role are refused, unless one of these exceptions applies; the sentence names the flag for the
-choice. All functions are pure.
+Every other column is a channel, except second labels, a time of day beside a date, and columns that --ignore names. Two
+columns that could both have one role are refused, unless one of these exceptions applies; the sentence names the flag
+for the choice. All functions are pure.
 """
 
 import re

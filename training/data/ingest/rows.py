@@ -115,7 +115,7 @@ class SampleRows:
 
 def missing_roles(columns: Sequence[str], *, is_cut: bool) -> tuple[str, ...]:
     """Return notes on roles (host, episode) that no column has, and on channels named like the plural of a role. With
-    ``is_cut`` (recordings are cut into episodes), there is no note on episodes."""
+    ``is_cut`` (recordings are cut into episodes) or a column of windows, there is no note on episodes."""
     notes = []
     if Role.HOST not in columns:
         notes.append("There is no column host: all rows count as one machine's.")

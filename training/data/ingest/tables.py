@@ -144,7 +144,7 @@ def read_table(
     if is_parquet and columns:
         raise DataError(f"{path} names its columns: leave --columns out.")
     if is_parquet and decimal is not None:
-        raise DataError(f"{path} holds numbers and no text: leave --decimal out.")
+        raise DataError(f"{path} is a Parquet file, whose numbers have no decimal sign: leave --decimal out.")
     store = open_cells(path, columns, room)
     with closed_on_error(store):
         names = left(store.names, ignored, path)

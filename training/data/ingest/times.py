@@ -63,8 +63,8 @@ def from_column(column: pl.Series, said: SaidTimes, where: str) -> tuple[Floats,
 
 
 def from_parts(parts: Callable[[], Iterable[pl.Series]], said: SaidTimes, where: str) -> tuple[Floats, str]:
-    """Return what :func:`from_column` does, for a column that ``parts`` yields some cells at a time; each call begins
-    at the first cell."""
+    """Return what :func:`from_column` does, for a column that the function ``parts`` yields some cells at a time; each
+    call begins at the first cell."""
     first = next(iter(parts()))
     what = f"The column {first.name!r} of {where}"
     if any(part.null_count() for part in parts()):

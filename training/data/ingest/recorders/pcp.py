@@ -92,7 +92,7 @@ def _read(pmrep: str, path: Path, every_s: float) -> shared.Recording:
     said = _run([pmrep, "-a", str(path), "-t", f"{every_s:g}s", "-o", "csv", *options, *wanted], path)
     names, *rows = [row for row in csv.reader(said.splitlines()) if row] or [[]]
     if names[:1] != ["Time"] or not rows:
-        raise DataError(f"{path} holds none of the usual metrics of a Linux host.")
+        raise DataError(f"{path} holds no values of the usual metrics of a Linux host.")
     cells = np.array([[_number(cell) for cell in row] for row in rows])
     values = {name: _summed(cells, names, metric) * by for name, (metric, by) in METRICS.items()}
     return shared.Recording(host=host, t=cells[:, 0], values=values)

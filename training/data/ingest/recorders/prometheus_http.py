@@ -50,8 +50,8 @@ def without_password(url: str) -> tuple[str, str | None]:
 
 
 def fetcher(base: str, header: str | None) -> Callable[[str], bytes]:
-    """Return a function that requests an address of the server ``base`` and returns the answer; it raises DataError if
-    the request fails."""
+    """Return a function that requests an address, with ``header``, and returns the answer; if that fails, it raises
+    DataError, which names the server ``base``."""
 
     def fetch(url: str) -> bytes:
         answer: Future[bytes] = Future()

@@ -89,10 +89,8 @@ def content_of(path: Path) -> bytes:
 
 
 def run(command: Sequence[str], path: Path, **environment: str) -> subprocess.CompletedProcess[bytes]:
-    """Run a recorder's own program, and return the ended process. Raises DataError if that takes too long.
-
-    ``command`` already names the file that the program reads; ``path`` names the file in the error only.
-    """
+    """Run ``command``, a recorder's own program that reads a file, and return the ended process. Raises DataError,
+    which names the file ``path``, if that takes too long."""
     environment = {**os.environ, "TZ": "UTC", "LC_ALL": "C.UTF-8", **environment}
     try:
         return subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, env=environment, check=False)

@@ -21,8 +21,8 @@ Read = Callable[[Sequence[str], RangeQuery, Say], RecordedTable]
 
 
 class Recorder(NamedTuple):
-    """One recorder that ingest reads: the name of its flag, the flag's help, its options, and the function that reads
-    the data."""
+    """One recorder that ingest reads: its flag, the function ``read`` that reads the data, and the function ``options``
+    that returns the options which a source heeds."""
 
     name: str
     metavar: str
