@@ -240,8 +240,8 @@ def _name_numbers(numbers: Ints, said: SaidClasses, *, is_bool: bool) -> Labels:
     names = said.labels
     if names and present[0] < 0:
         raise DataError(
-            f"The labels hold the class number {present[0]}, and --labels names numbers from 0 on: leave that out, or say "
-            f"--unlabelled={present[0]} if that means a missing label."
+            f"The labels hold the class number {present[0]}, and --labels names numbers from 0 on: leave that out, "
+            f"or say --unlabelled={present[0]} if that means a missing label."
         )
     if not names and not said.all_labelled:
         check_classes([str(number) for number in present], said.benign)
