@@ -40,8 +40,8 @@ def alone(out_dir: Path) -> Iterator[None]:
 
 
 def ended(error: Exception, out_dir: Path, before: str) -> int:
-    """Print, on standard error, ``before``, a colon, and the error that ended a writer (for an OSError, with a remedy);
-    return the exit code for this error."""
+    """Print, on standard error, the text ``before``, a colon, and the error that ended a writer (for an OSError, with a
+    remedy); return the exit code for this error."""
     said, code = str(error), getattr(error, "code", Exit.INTERRUPTED)
     if isinstance(error, OSError):
         said = f"{error.filename or out_dir}: {error.strerror}; choose another --out-dir, or make room"

@@ -37,8 +37,8 @@ class BuildOptions:
 
 
 class ChosenChannels(NamedTuple):
-    """The channels of a data set: the realistic ones before the others, each group in the order of the channel table;
-    or the channels of a schema.
+    """The channels of a data set: the realistic ones before the others, each group in the order of the channel table,
+    then by name; or the channels of a schema.
 
     ``views`` has, for each channel that means two things in two views, the view that defines its meaning here; in
     recordings of the other view the channel is absent. Without ``like``, ``views`` is empty if all recordings are of
@@ -138,8 +138,8 @@ def benign_names(good: Sequence[EpisodeFacts], options: BuildOptions) -> tuple[s
     """Return the classes that raise no alarm: with ``options.like`` those of that schema, under the target
     ``malicious`` only ``benign``, else the phases declared benign.
 
-    Raises DataError if, without ``options.like`` and under the target ``phase``, recordings declare a phase both benign
-    and malicious.
+    Raises DataError if, without ``options.like`` and under the target ``phase``, a phase is benign in some recordings
+    and malicious in others.
     """
     if options.like is not None:
         return benign_of(options.like)

@@ -180,8 +180,8 @@ E = TypeVar("E", bound=Loadable)
 class BuildWork(NamedTuple):
     """The means of a build: ``mapped`` applies a function to many tasks in the engine's processes.
 
-    ``progress`` gets the name of a step and the share of that step that is done. ``always`` means that even a little
-    work goes to the engine.
+    ``progress`` is called with the name of a step and the share of that step that is done. ``always`` means that even a
+    little work goes to the engine.
     """
 
     mapped: Callable[..., Iterator[Any]]

@@ -197,8 +197,8 @@ def label_again(windows: WindowsInQuestion) -> list[str]:
 
 
 def echoes(windows: WindowsInQuestion) -> list[str]:
-    """Return the names of the channels that follow the label (benign or not), smoothed over up to four windows, and
-    moved in time by up to two. Without benign classes, only data of two classes are examined."""
+    """Return the channels that follow the label (benign or not), smoothed over up to four windows, and moved in time by
+    up to two. Without benign classes, only data of two classes are examined."""
     X, names, rows, benign = windows.X, windows.channels, windows.rows, windows.benign
     classes, t_start = rows.label.names, rows.t_start
     if not benign and classes.size != 2:

@@ -167,8 +167,8 @@ def _step(t: Floats, low: int, high: int) -> float:
 
 def _two_rows(rows: SampleRows, row: int) -> DataError:
     return DataError(
-        f"Two rows of {name_of(rows, row)} have the time {rows.clock[row]:.10g}, and differ in label, or such times are "
-        "many or follow each other: two recordings share the id (add a column 'episode'), the table holds a copy, "
+        f"Two rows of {name_of(rows, row)} have the time {rows.clock[row]:.10g}, and differ in label, or such times "
+        "are many or follow each other: two recordings share the id (add a column 'episode'), the table holds a copy, "
         f"or its times are rounded{local_times(rows)}."
     )
 

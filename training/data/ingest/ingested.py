@@ -36,7 +36,7 @@ SCENARIO = "ingested"
 
 
 class Empty(NamedTuple):
-    """A recording that gave no window, and the reason."""
+    """A recording that gave no window, and the reason for that."""
 
     episode: str
     host: str

@@ -148,8 +148,8 @@ def kinds_of(
 ) -> tuple[dict[str, Verdict], str]:
     """Return the verdict on each column, and words on the decimal sign if that is unusual.
 
-    Columns in ``as_written`` (ids) stay text. ``decimal`` is the decimal sign that the user gave, or None. Raises
-    DataError for a column of numbers with two readings, or a row that repeats the names of the columns.
+    In a text file, columns in ``as_written`` (ids) stay text. ``decimal`` is the decimal sign that the user gave, or
+    None. Raises DataError for a column of numbers with two readings, or a row that repeats the names of the columns.
     """
     if store.dialect is None:
         return {name: Verdict(_of_type(store.types[store.column(name)]), store.column(name)) for name in names}, ""

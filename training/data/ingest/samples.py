@@ -235,8 +235,8 @@ def _with_format(read: Callable[[str | None], T], form: str | None) -> tuple[T, 
 
 
 def _meanings(table: Stored, t_role: str) -> dict[str, str]:
-    """Return the meaning of each column with a role, by the column's name in the order of the table, then that of a
-    time of day beside a date."""
+    """Return the meanings of the columns with a role, by their names in the order of the table, and of a time of day
+    beside a date."""
     roles = [Role(name) for name in table.columns if name in table.roles.columns]
     found = {table.called(role): t_role if role is Role.TIME else role.meaning for role in roles}
     return found | ({} if table.roles.clock is None else {table.roles.clock: "time of day"})
