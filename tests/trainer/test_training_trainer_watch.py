@@ -400,7 +400,7 @@ def test_channels_that_leave_all_that_was_learnt_are_named_once(world, watch):
     [
         ({"reference": []}, "h0", "machine", "record one while h0 does its ordinary work"),
         ({}, "h7", "machine", r"has no reference recording of h7 \(only those of h0"),
-        ({}, "h0", "container", "recorded with --view machine, and this host is watched with --view container"),
+        ({}, "h0", "container", "recorded with --view machine, and other data of this host here with --view container"),
         ({"reference": ["gone"]}, "h0", "machine", "there is no gone: name the folder or file"),
     ],
 )

@@ -137,8 +137,8 @@ def _standard(rows: Floats, gain: Floats) -> Floats:
 
 
 class Surprise(NamedTuple):
-    """Converts scores (n,) to -log p, with p the share of the benign windows in ``ladder`` that are at least as
-    strange.
+    """Converts scores (n,) to -log p: p estimates, by the scores in ``ladder``, the share of benign windows that are at
+    least as strange.
 
     Up to the score at which the rarest tenth of the m windows begins, p is (1 + the number of windows at
     least as strange) / (m + 1). Beyond the score at which the rarest tenth begins, p falls exponentially, at the rate

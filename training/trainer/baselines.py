@@ -109,7 +109,7 @@ def plain_answers(
 ) -> dict[str, Plain | Json]:
     """Fit the plain methods on the training side, and score; return for each its scores, or {kind, note} if it failed.
 
-    Sides of more than ``MAX_JUDGED_ROWS`` windows are thinned.
+    At most ``MAX_JUDGED_ROWS`` test windows and as many calibration windows are scored, evenly drawn if there are more.
     """
     split, X, y = windows.split, windows.features, windows.y
     if test.y.size != split.test.size or cal.y.size != split.cal.size:

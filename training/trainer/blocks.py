@@ -14,7 +14,7 @@ def steps_of(samples: int, most: int) -> int:
 
 
 class Patches(nn.Module):
-    """(B, C, T) → (B, width, ceil(T / patch)): maps each run of ``patch`` samples linearly to one step."""
+    """(B, C, T) → (B, width, ceil(T / patch)): maps each patch of ``patch`` successive samples linearly to one step."""
 
     def __init__(self, channels: int, width: int, patch: int) -> None:
         super().__init__()
@@ -44,14 +44,14 @@ class Perturb(nn.Module):
     """Change training windows (B, C, T) at random, so that a network does not see one twice in the same form; the shape
     stays.
 
-    In training, levels of whole channels shift, as they do between hosts; samples get noise; with at least ``FEWEST``
-    channels, whole channels are sometimes hidden. On recordings of four hosts, trained on two and tested on the other
-    two, perturbing gained 0.03 AUROC. ``strength`` is the shift's standard deviation in normalised units; with 0 only
-    absent values change. A hidden channel looks like an absent one. With a ``strength``, each channel in ``spare``,
-    which some training windows lack, is hidden in about half of the training windows. Outside of training only absent
-    values change: they become 0. Networks that were given a mask of present channels learnt to recognise hosts by the
-    mask. With five channels that two of four hosts lacked, such a mask cost ``cnn`` 0.015 AUROC on an unseen host, and
-    gained ``mlp`` 0.004.
+    In training, levels of whole channels shift, as they do between hosts; samples get noise. With at least ``FEWEST``
+    channels, each channel is hidden in some training windows; with fewer, only each channel in ``spare``. On recordings
+    of four hosts, trained on two and tested on the other two, perturbing gained 0.03 AUROC. ``strength`` is the shift's
+    standard deviation in normalised units; with 0 only absent values change. A hidden channel looks like an absent one.
+    With a ``strength``, each channel in ``spare``, which some training windows lack, is hidden in about half of the
+    training windows. Outside of training only absent values change: they become 0. Networks that were given a mask of
+    present channels learnt to recognise hosts by the mask. With five channels that two of four hosts lacked, such a
+    mask cost ``cnn`` 0.015 AUROC on an unseen host, and gained ``mlp`` 0.004.
     """
 
     spare: Tensor

@@ -80,7 +80,8 @@ def when(seconds: float | None, start: int | None) -> str:
 
 
 def in_order(rows: Rows) -> Ints:
-    """Return the numbers of all windows in time order; windows of one recording stay together."""
+    """Return the numbers of all windows: recordings in the order in which they begin, and each one's windows in time
+    order."""
     _, recording = np.unique(rows.recording, return_inverse=True)
     begins = np.full(recording.max(initial=-1) + 1, np.inf)
     np.minimum.at(begins, recording, rows.t_start)
@@ -125,7 +126,7 @@ class Measures(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClosedStretch:
-    """A complete stretch, about a minute of one recording: start, number of its first window, and means of its
+    """A closed stretch, mostly about a minute of one recording: start, number of its first window, and means of its
     measures."""
 
     began: float | None
@@ -150,7 +151,8 @@ class ToldChange:
     """A reported change: ``at`` is the end of the host's last window when the change was reported, ``window`` the
     number of the change's first window.
 
-    ``window`` counts the host's windows from 0; it is 0 if the host differs from its reference from the beginning.
+    ``window`` counts the host's windows from 0, and again from 0 after a new reference recording. The number is 0 if
+    the host differs from its reference from the beginning.
     """
 
     at: float | None
@@ -166,7 +168,8 @@ class ToldChange:
 
 @dataclass(slots=True)
 class Record:
-    """A host's stretches, those of its reference, and the reported change, if any; stored between runs."""
+    """A host's stretches, those of its reference, and the reported change, if any; stored in a state file between calls
+    of a program."""
 
     usual: list[bytes] = field(default_factory=list)
     reference: str = ""  # digest of the reference: another one begins a new record
@@ -194,10 +197,10 @@ class Record:
         return self.grow(piece, began, values, measures.windows) and self._look(ended, measures)
 
     def grow(self, piece: str, began: float | None, values: Values, windows: int) -> bool:
-        """Add the next window's measures (M,) to the open stretch; return True if a stretch was completed.
+        """Add the next window's measures (M,) to the open stretch; return True if a stretch was closed.
 
-        A stretch is complete with ``windows`` windows. If another recording ``piece`` begins, ``end`` decides first
-        whether the open stretch is kept as it is.
+        A stretch is closed when it has ``windows`` windows. If another recording ``piece`` begins, ``end`` decides
+        first whether the open stretch is kept as it is.
         """
         closed = False
         if piece != self.piece:
@@ -209,7 +212,7 @@ class Record:
         return closed or one.windows == windows
 
     def means(self, measures: Measures) -> Floats:
-        """Return (N, M) the means of the measures in the complete stretches."""
+        """Return (N, M) the means of the measures in the closed stretches."""
         return _unpacked([one.means for one in self.stretches], measures)
 
     def confirmed(self) -> Record:
@@ -268,7 +271,7 @@ class Record:
         return bool(found)
 
     def series(self, usual: Floats, measures: Measures) -> shift_test.StretchSeries:
-        """Return the complete stretches, with those of the reference, ``usual`` (R, M), for the test."""
+        """Return the closed stretches, with those of the reference, ``usual`` (R, M), for the test."""
         pieces = np.array([one.piece for one in self.stretches], int)
         return shift_test.StretchSeries(usual, self.means(measures), pieces)
 

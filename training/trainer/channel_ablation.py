@@ -1,9 +1,10 @@
 """Measure what a missing channel costs: how well a model does on hosts that lack the channel.
 
 Channels that machines may lack are removed from the test windows, one at a time and all at once; the model and its
-calibrated threshold do not change. Channels that machines may lack are those that only some hosts of the data set have,
-and those of the recorder that not every machine can measure. The figures are in the report, and in the checkpoint, for
-users who score a host that lacks such channels.
+calibrated threshold do not change. The channels are removed from hosts' references, too, from which the hosts' levels,
+centres and thresholds are computed again. Channels that machines may lack are those that only some hosts of the data
+set have, and those of the recorder that not every machine can measure. The figures are in the report, and in the
+checkpoint, for users who score a host that lacks such channels.
 """
 
 from collections.abc import Sequence

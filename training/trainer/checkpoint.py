@@ -34,7 +34,8 @@ _FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 
 class CheckpointError(BadData):
-    """The checkpoint is missing, damaged, changed, or made for other data."""
+    """The checkpoint cannot be used: for example, it is missing, damaged, changed, of another version, or made for
+    other data."""
 
 
 class _Sidecar(msgspec.Struct):
@@ -132,7 +133,7 @@ def read(path: Path) -> Checkpoint:
         ) from None
     name = members.sidecar.file
     if not _FILE.fullmatch(name):
-        raise CheckpointError(f"{path} names a sidecar outside its own folder: do not trust it")
+        raise CheckpointError(f"{path} names no plain file beside it as its sidecar: do not trust it")
     if members.digest != digest_of(document):
         raise CheckpointError(f"{path} was changed after it was written: fetch the bundle again, or train again")
     beside = path.parent / name

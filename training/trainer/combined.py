@@ -49,8 +49,8 @@ class Weights:
     """The weights of both parts: the log odds of an alarm are ``start`` + ``odds`` · log odds + ``surprise`` ·
     surprise, both compressed by `_bounded`.
 
-    ``odds`` and ``surprise`` are never below 0. ``rows`` are the data set's windows that chose the weights, none for
-    fixed or loaded weights; ``why`` has sentences for the report.
+    The weights ``odds`` and ``surprise`` are never below 0. ``rows`` are the data set's windows that chose the weights,
+    none for fixed or loaded weights; ``why`` has sentences for the report.
     """
 
     start: float
@@ -199,8 +199,8 @@ def load(_model: str, facts: Json, sidecar: bytes, classes: int, hyper: HyperVal
 
 
 def _hyper(part: str, hyper: HyperValues) -> dict[str, Value]:
-    """Return a part's hyperparameters: its family's defaults, replaced by those that the user set for the combined
-    model."""
+    """Return a part's hyperparameters: its family's defaults, with the combined model's ``target_fpr`` and
+    ``neighbours``, and its epochs (or trees) and patience unless they are 0."""
     found = FAMILIES[part].defaults()
     if hyper["epochs"]:
         found["epochs" if "epochs" in found else "n_estimators"] = hyper["epochs"]
@@ -214,7 +214,8 @@ def _hyper(part: str, hyper: HyperValues) -> dict[str, Value]:
 
 def fit(task: Task) -> Combined:
     """Train both parts on the whole training side, then again in folds; the folds' left-out windows choose the weights.
-    If too few behaviours can be left out, the weights are the fixed ones."""
+    If too few behaviours can be left out, or the folds leave too little to learn from, the weights are the fixed
+    ones."""
     if not task.is_benign.any() or task.is_benign[task.split.learnt].all():
         raise BadData(
             "combined tells benign windows from others, and the training side has only one of the two: say which class "
@@ -257,7 +258,8 @@ class Parts:
         return self._stages.run(name, train)
 
     def answer(self, name: str, ask: Callable[[Keeper], Floats]) -> Floats | None:
-        """Return the scores that ``ask`` computes after a fold's training, or their stored copy, as one flat array.
+        """Return the scores that the function ``ask`` computes after a fold's training, or their stored copy, as one
+        flat array.
 
         Return None if the fold's training failed, for example with too little to learn from.
         """
@@ -320,7 +322,7 @@ class Folds(NamedTuple):
 def _weights(task: Task, folds: Folds, parts: Parts, alarm: Bools, anomaly: ssl.Anomaly) -> tuple[Weights, float]:
     """Choose the parts' weights, and the lead of the channel means within the anomaly part; return both.
 
-    The weights are fixed ones if too few behaviours can be left out.
+    The weights are fixed ones if too few behaviours can be left out, or if the folds leave too little to learn from.
     """
     if folds.why:
         return Weights.fixed(folds.why), 0.0

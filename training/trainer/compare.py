@@ -4,9 +4,9 @@ lucky.
 Without ``--other-data``, all models are judged on windows that none of them saw: the test side of the split that their
 checkpoints name. The program makes the models' split again from ``DATA``, the data set that all were trained on, and
 checks its fingerprint. Without ``--other-data``, other data are refused, and so are models that split their common data
-differently. With ``--other-data``, all are judged on the recordings in ``DATA`` that no model has learnt from. The gap
-between an oracle model and a realistic one shows what oracle channels are worth, if the data have any. Given two
-folders, the program compares two rotations host by host.
+differently. With ``--other-data``, all are judged on the recordings in ``DATA`` that no model is known to have learnt
+from. The gap between an oracle model and a realistic one shows what oracle channels are worth, if the data have any.
+Given two folders, the program compares two rotations host by host.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_threads(parser)
     parser.add_argument(
         "--other-data", action="store_true",
-        help="allow other data, or another split: judge the recordings here that no model has learnt from",
+        help="allow other data, or another split: judge the recordings here that no model is known to have used",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     names = parser.parse_args(argv)

@@ -39,14 +39,15 @@ RATES = {
 def compare(
     *models: Judged, n_resamples: int = 1000, seed: int = 0, other_data: bool = False, paths: Sequence[Path] = ()
 ) -> JsonDict:
-    """Compute AUROC and accuracy of each model, as {value, ci95}, and compare; JSON values. Raises ``BadData`` where
-    the models cannot be compared.
+    """Compute AUROC and accuracy of each model, and its rates at its threshold, if any, as {value, ci95}; compare the
+    models; JSON values. Raises ``BadData`` where the models cannot be compared.
 
     For two models also their ``gap``, and ``gaps`` in caught windows (tpr) and false alarms (fpr) at their thresholds;
-    both members of ``gaps`` are null if one model has no threshold. For more than two models each one also has ``p``
-    (Holm), ``tied`` with the first and ``wins``, and ``standings`` has the ``first`` and its ``optimism`` (see
-    `Standings`). All models must have been trained on the data judged; ``other_data`` allows other data, and leaves out
-    recordings that a model has learnt from. ``paths`` of the checkpoints distinguish models of equal names.
+    both members of ``gaps`` are null if one model has no threshold, or if no class is benign. For more than two models
+    each one also has ``p`` (Holm), ``tied`` with the first and ``wins``, and ``standings`` has the ``first`` and its
+    ``optimism`` (see `Standings`). All models must have been trained on the data judged; ``other_data`` allows other
+    data, and leaves out recordings that a model is known to have used. ``paths`` of the checkpoints distinguish models
+    of equal names.
     """
     (rows, left_out, unknown), classes = _unseen_rows(models, other_data=other_data), models[0].classes
     if any(one.document["label_map"] != models[0].document["label_map"] or one.classes != classes for one in models):
@@ -102,7 +103,8 @@ def _standings(models: list[JsonDict], scored: Sequence[Scored], classes: Classe
 
 
 def _rates(scored: Scored, alarm: Bools, classes: Classes) -> JsonDict:
-    """Compute the shares of caught windows, of false alarms and of right classes, at the model's own thresholds."""
+    """Compute the shares of caught windows, of false alarms and of right answers at the model's own thresholds. An
+    answer is a class, or, from a model without probabilities, whether a window is benign."""
     episode, n_clusters = clusters(scored.rows.recording)
     malicious = ~classes.is_benign(scored.y)
     counts = AlarmMeasure(malicious, alarm, episode, n_clusters).counts()
@@ -233,8 +235,8 @@ def _conclusion(gap: JsonDict, names: Sequence[str]) -> str:
 
 
 def paired_gap(a: Scored, b: Scored, *, classes: Classes, n_resamples: int = 1000, seed: int = 0) -> JsonDict:
-    """Compute the AUROC of ``a`` minus that of ``b``, as {value, ci95}: oracle minus realistic, or a rival minus the
-    model.
+    """Compute the AUROC of ``a`` minus that of ``b``, as {value, ci95}: for example oracle minus realistic, or a plain
+    method minus the model.
 
     Both models are resampled with the same episodes, so what makes an episode easy or hard for both cancels out: the
     interval is mostly much narrower than those of the two AUROCs suggest. Raises ValueError when the windows differ, or

@@ -261,8 +261,8 @@ def is_out_of_memory(error: Exception) -> bool:
 
 
 def limit_threads(threads: int) -> None:
-    """Limit numerical libraries to ``threads``: those imported later by environment variables, and the BLAS and OpenMP
-    libraries loaded already by threadpoolctl."""
+    """Limit numerical libraries to ``threads``: environment variables limit those imported later; threadpoolctl limits
+    the BLAS and OpenMP libraries that are loaded already."""
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
     if "numpy" in sys.modules:  # forked from a process that has imported some, with one thread each
         from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]

@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     replace_unprintable()
     parser = model_parser(
         PROGRAM,
-        "Tell which hosts of a data set are no longer as their reference recordings, which of their channels changed "
+        "Tell which hosts of a data set are no longer as before or as their references, which of their channels changed "
         "and since when, and whether the alarms of a model can be believed there.",
     )
     parser.add_argument("data", type=Path, help="folder of a processed data set")

@@ -255,8 +255,8 @@ class Bins:
     def judge(self, rows: Ints, linear: Linear | None, train: Binned) -> Binned:
         """Return the windows ``rows``, which decide when to stop, starting from the margins of ``linear``.
 
-        If these windows exceed the limit of memory, all are stored in files, in bins with the same edges as those of
-        ``train``.
+        If twice the size of these windows exceeds the limit of memory (never on a GPU), all are stored in files, in
+        bins with the edges of ``train``.
         """
         task, y = self._task, self._task.y[rows]
         if self._holds(HELD_TWICE * rows.size):
@@ -383,7 +383,8 @@ class Boosting(NamedTuple):
     before: int
 
     def boost(self, train: Binned, judge: Binned | None, rounds: int) -> tuple[xgboost.Booster, History]:
-        """Boost for ``rounds``, or until the loss on ``judge`` has not fallen for ``patience`` rounds.
+        """Boost for ``rounds``, or until the loss on the windows ``judge``, if given, has not fallen for ``patience``
+        rounds.
 
         Return the booster and the history of its losses.
         """

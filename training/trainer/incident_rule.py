@@ -26,7 +26,7 @@ GAP_STRIDES = 2  # between the end of a window and the beginning of the next, fr
 
 
 class JoinBy(StrEnum):
-    """The way in which the last windows of a run are combined."""
+    """The way in which the last consecutive windows of a recording are combined."""
 
     COUNT = "count"  # at least k of the last n alarm
     MEAN = "mean"  # the mean margin of the last n is above zero
@@ -34,8 +34,8 @@ class JoinBy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinRule:
-    """The rule by which windows become an incident. Times are seconds of the windows' clock; ``k`` is not used with
-    ``MEAN``."""
+    """The rule by which windows become an incident. Times are seconds of the windows' clock. With ``MEAN``, ``k`` has
+    no effect, but must not exceed ``n``."""
 
     join: JoinBy
     k: Annotated[int, msgspec.Meta(ge=1)]
@@ -174,13 +174,13 @@ class Runs:
         return int(self.order.size)
 
     def joined(self, gap_s: float) -> Bools:
-        """Return (N,) True for a window that begins at most ``gap_s`` seconds after the end of the window before it in
-        the same stream."""
+        """Return (N,) True for a window that begins at most ``gap_s`` after the end of the window before it in the same
+        stream."""
         same = (np.diff(self.stream) == 0) & (self.t_start[1:] - self.t_end[:-1] <= gap_s)
         return np.r_[False, same][: len(self)]
 
     def place(self, gap_s: float) -> Ints:
-        """Return (N,) the place of each window in its run, from 0."""
+        """Return (N,) how many windows of the stream precede each window without a gap of more than ``gap_s``."""
         numbers = np.arange(len(self))
         return numbers - np.maximum.accumulate(np.where(self.joined(gap_s), 0, numbers))
 

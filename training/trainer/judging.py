@@ -160,7 +160,8 @@ def settled_on(model: OpenedModel, loaded: Dataset) -> tuple[Fitted, Inputs]:
 def judged_by(
     model: OpenedModel, loaded: Dataset, name: str, *, known: Judged | None = None, outputs: Outputs | None = None
 ) -> Judged:
-    """Score the windows of a data set of the model's schema; ``name`` is the data set's name. Raises ``BadData``.
+    """Score the windows of a data set of the model's schema. Raises ``BadData``, in whose text ``name`` stands for the
+    data set.
 
     ``known`` are judged windows of hosts with the same references, whose levels are then used again. ``outputs`` are
     the model's outputs, if they were computed already.
@@ -195,7 +196,8 @@ def _references(
 ) -> tuple[ReferenceScores, HostLevels | None]:
     """Score the reference windows that the model has not trained on; return the scores, and the hosts' levels.
 
-    Anomaly scores are relative to their hosts' levels; for probabilities the levels are None.
+    Anomaly scores are relative to their hosts' levels, if the checkpoint has levels. If it has none, and for
+    probabilities, the levels are None.
     """
     raw, recorded = references_of(fitted, inputs, fresh_references(document, inputs)), document["levels"]
     levels = None

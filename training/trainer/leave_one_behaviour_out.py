@@ -1,9 +1,9 @@
 """Train again without one behaviour at a time: decide which behaviours, and store the scores of those left out.
 
-A family that trains in seconds is trained without behaviours for each report, if two behaviours or more train and these
-trainings together learn from at most ``MOST_WORK`` windows. With the recipe ``behaviour`` any family is trained without
-behaviours, whatever the number of windows. All trainings without a behaviour belong to the run of the model itself:
-they stop and resume with it, under one run key.
+Families that train in seconds are trained again without each behaviour that can be left out, if these trainings
+together take at most ``MOST_WORK`` windows. With the recipe ``behaviour`` any family is trained without behaviours,
+whatever the number of windows. All trainings without a behaviour belong to the run of the model itself: they stop and
+resume with it, under one run key.
 """
 
 from collections.abc import Mapping

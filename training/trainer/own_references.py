@@ -57,8 +57,8 @@ def own_references(paths: Sequence[str], host: str, view: str, schema: FeatureSc
 
 
 def recorded(place: Path, sample_hz: float) -> list[Extract]:
-    """Read the reference recordings at ``place``, a file or a folder, also those that cannot be used; empty if there
-    are none. Raises ``BadData``."""
+    """Read the reference recordings at ``place``, a file or a folder, also those that cannot be used; an empty list if
+    there are none. Raises ``BadData``."""
     found = [extract(one, sample_hz) for one in (find_episodes(place) if place.is_dir() else [place])]
     return [one for one in found if one.facts.verdict.is_reference]
 
@@ -81,7 +81,7 @@ def _reference(path: str, host: str, view: str, sample_hz: float) -> list[Extrac
             raise BadData(f"the reference {verdict.episode_id} cannot be used: {verdict.reasons[0]}")
         if meta.view != view:
             raise BadData(
-                f"the reference {verdict.episode_id} was recorded with --view {meta.view}, and this host is "
-                f"watched with --view {view}: use the same for both"
+                f"the reference {verdict.episode_id} was recorded with --view {meta.view}, and other data of "
+                f"this host here with --view {view}: use the same for both"
             )
     return mine

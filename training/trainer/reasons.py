@@ -48,7 +48,7 @@ def log_odds(proba: Floats, alarm: Bools) -> Floats:
 def shares(carried: Floats, lacks: Bools | None = None) -> Floats:
     """Return (n, C) the share of each channel in what raised a window's score; 0 for absent channels.
 
-    All are 0 if no channel raised the score.
+    All shares of a window are 0 if none of its channels raised the score.
     """
     up = np.where(np.isfinite(carried), carried, 0.0).clip(0.0)
     if lacks is not None:
@@ -134,13 +134,15 @@ def _by_host(windows: Inputs, rows: Ints) -> Iterator[tuple[str, Ints]]:
 
 
 def stretches_of(samples: int, sample_hz: float) -> list[tuple[int, int]]:
-    """Divide a window's samples into stretches of a second; longer ones if there would be too many."""
+    """Divide a window's samples into stretches of a second and at least one sample; longer ones if there would be too
+    many."""
     step = max(1, round(sample_hz), -(-samples // MOST_STRETCHES))
     return [(start, min(start + step, samples)) for start in range(0, samples, step)]
 
 
 def carried_by_stretch(fitted: Fitted, windows: Inputs, asked: WindowsToExplain, rows: Ints) -> Floats:
-    """Return (n, S): how far the score falls when all channels get their usual values in one stretch of the window."""
+    """Return (n, S): how far the score, or the log odds of an alarm, falls if all channels but absent ones get usual
+    values in one stretch."""
     schema = windows.schema
     tensors = np.array(windows.tensors[rows], np.float32)
     usual = np.empty(tensors.shape[:2], np.float32)
@@ -166,7 +168,8 @@ def carried_by_stretch(fitted: Fitted, windows: Inputs, asked: WindowsToExplain,
 class Reasons(NamedTuple):
     """The explanations of the n windows ``rows``: each channel's share of the score, and each stretch's.
 
-    The shares of a window add up to 1, or to 0 where nothing raised its score.
+    The channels' shares of a window add up to 1, or to 0 if no channel raised its score. So do the stretches' shares;
+    all of these are 0 if only channels were explained.
     """
 
     rows: Ints
@@ -186,8 +189,8 @@ class Reasons(NamedTuple):
         return together(self.share[here]) if here.any() else None
 
     def moments(self, number: int) -> list[tuple[float, float]]:
-        """Return the spans, in seconds, of the n-th explained window that have at least ``CARRIES`` times an equal
-        share of the score.
+        """Return the spans, in seconds, of the explained window ``number`` (from 0) that have at least ``CARRIES``
+        times an equal share of the score.
 
         Neighbouring spans are joined. If no span has ``CARRIES`` times an equal share, all spans that raised the score
         are returned; an empty list if none did.
@@ -207,7 +210,7 @@ def explain(
 ) -> Reasons:
     """Explain the scores of these windows, or of at most ``most`` of them, evenly drawn.
 
-    Without ``seconds``, which take the most time, only channels are explained.
+    If ``seconds`` is False, only channels are explained; to explain the seconds takes the most time.
     """
     drawn, hz = rows[evenly(rows.size, most)], windows.schema.sample_hz
     lacks = absent(windows.tensors[drawn])

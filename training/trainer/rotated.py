@@ -65,8 +65,8 @@ def compare_rotations(
 
 
 def turns_in(folder: Path) -> Turns:
-    """Find the checkpoints of one rotation below a folder. Raises ``BadData`` unless all of them belong to one
-    rotation, and there is one at least."""
+    """Find the checkpoints of one rotation below a folder. Raises ``BadData`` unless all can be read and belong to one
+    rotation, each with its own host or seed, and there is one at least."""
     found: dict[tuple[str, int], Path] = {}
     kinds: dict[str, Path] = {}
     for path in sorted(folder.rglob(f"*{CHECKPOINT_ENDING}")):

@@ -109,9 +109,10 @@ def follow(judged: Judged, state: Path | None = None, confirm: Sequence[str] = (
     """Find incidents and changed hosts in each recording's windows, in time order.
 
     Without a threshold nothing is found, and the file ``state`` is neither read nor written. With a threshold,
-    incidents and changes continue from a ``state`` file of the same model, and the file is updated. The reported
-    changes of the hosts ``confirm`` are confirmed before any window is processed. If the model has a threshold, raises
-    ``BadArguments`` for a host in ``confirm`` without a reported change, and for a file that is no state file.
+    incidents and changes continue from a ``state`` file of the same model. With a threshold, the file is written
+    afterwards, also if it was missing or another model's. The reported changes of the hosts ``confirm`` are confirmed
+    before any window is processed. If the model has a threshold, raises ``BadArguments`` for a host in ``confirm``
+    without a reported change, and for a file that is no state file.
     """
     thresholds, document, rows = judged.thresholds, judged.document, judged.inputs.timed
     if thresholds is None:

@@ -376,8 +376,8 @@ def _new_behaviours(
     test: Scored,
     point: OperatingPoint | None,
 ) -> JsonDict:
-    """Return the report's section on behaviours that were left out of training or never trained; empty if there is
-    nothing to say."""
+    """Return the report's section on behaviours that were left out of training or never trained; an empty dict if there
+    is no such behaviour and no reason to state."""
     if not left_out.speaks:
         return {}
     known = ShownModel(test, None if point is None else point.alarms(test), judged.inputs.classes)
@@ -393,7 +393,8 @@ def _new_behaviours(
 
 
 def _scenarios(judged: TrainedModel, test: Scored, point: OperatingPoint | None) -> list[JsonDict]:
-    """Return the share of windows that raise an alarm, by scenario (see `by_scenario`); empty without a threshold."""
+    """Return the share of windows that raise an alarm, by scenario (see `by_scenario`); an empty list without a
+    threshold."""
     alarm = None if point is None else point.alarms(test)
     if alarm is None:
         return []

@@ -71,8 +71,8 @@ class Shift(NamedTuple):
 
 
 def find(series: StretchSeries, *, error_rate: float = ERROR_RATE) -> list[Shift]:
-    """Return the measures that shifted lastingly, the surest first; empty also if too few stretches were recorded to
-    tell."""
+    """Return the measures that shifted lastingly, the surest first; an empty list also if too few stretches were
+    recorded to tell."""
     measures = [
         one for one in (_measure(series, number) for number in range(series.values.shape[1])) if one is not None
     ]

@@ -103,7 +103,8 @@ def searched(stages: Stages, name: str, search: Callable[[Keeper], Search]) -> S
 def cross_fitted(
     stages: Stages, task: Task, searches: Callable[[Task], Iterable[Callable[[Keeper], Search]]]
 ) -> list[list[float]]:
-    """Run a family's ``searches`` on each of the task's folds; return the temperatures of each fold's searches.
+    """Run the searches that the function ``searches`` returns for each of the task's folds; return the temperatures of
+    each fold's searches.
 
     The list is empty if the task has no folds.
     """
@@ -124,8 +125,8 @@ def mean_temperature(temperatures: Iterable[float]) -> float:
 def search_then_refit(
     stages: Stages, name: str, search: Callable[[Keeper], Search], refit: Callable[[Search, Keeper], bytes] | None
 ) -> tuple[Search, bytes]:
-    """Search on the validation windows, then train for about as long with these included; without ``refit`` only
-    search.
+    """Search on the validation windows, then train for about as long with these included; without the function
+    ``refit`` only search.
 
     Return the search's result and the trained model in bytes. Raises ValueError if a saved search is longer than its
     history.

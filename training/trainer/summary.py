@@ -143,7 +143,8 @@ def _levels(judged: Judged) -> list[str]:
 
 
 def told_apart(one: float, other: float) -> tuple[str, ...]:
-    """Format two numbers with as many digits as show that they differ, at least three; empty if six do not show it."""
+    """Format two numbers with as many digits as show that they differ, at least three; an empty tuple if six do not
+    show it."""
     for digits in range(3, MOST_DIGITS + 1):
         shown = f"{one:.{digits}g}", f"{other:.{digits}g}"
         if shown[0] != shown[1]:

@@ -120,8 +120,8 @@ class Classifier(NamedTuple):
 
 
 def fit(task: Task) -> Classifier:
-    """Search for the best epoch by the validation windows; with at most ``MOST_REFITTED`` windows in all, train again
-    on training and validation windows.
+    """Search for the best epoch by the validation windows; then train again on training and validation windows, if
+    these are at most ``MOST_REFITTED``.
 
     The second training has as many epochs as the first needed to its best one, and at least one in ``LEAST_SHARE`` of
     those allowed.
@@ -150,7 +150,8 @@ def fit(task: Task) -> Classifier:
 def _train(
     task: Task, rows: Ints, val: Ints | None, keeper: Keeper, found: Search | None = None
 ) -> tuple[Net, History]:
-    """Train a new network on ``rows``: keep its best epoch on ``val``, or train about as long as ``found`` says."""
+    """Train a new network on ``rows``: keep its best epoch on the windows ``val``, or train about as long as the search
+    ``found`` says."""
     torch.manual_seed(task.seed)
     device = torch.device(task.device)
     net = build(task.model, task.X.shape[1:], task.classes, task.hyper, task.spare)

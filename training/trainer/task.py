@@ -42,7 +42,7 @@ class MemoryLimits:
         return windows * bytes_each <= self.held_bytes
 
     def to_dict(self) -> JsonDict:
-        """Return JSON values for a run key; empty for the usual limits, which are part of the code."""
+        """Return JSON values for a run key; an empty dict for the usual limits, which are part of the code."""
         return {} if self == LIMITS else {"limits": asdict(self)}
 
 
@@ -110,11 +110,11 @@ class Task(Joined):
     keeper: Keeper
 
     def folds(self) -> list[Task]:
-        """Return tasks that validate on other parts of the learnt windows, each with its recordings whole; empty if the
-        temperature is sure without them.
+        """Return ``FOLDS`` tasks, each of which validates on other whole recordings of the train side; an empty list if
+        the temperature is sure without them.
 
-        It is sure if thresholds for alarms are calibrated on windows of their own, or at least ``MANY`` windows
-        validate. With fewer than ``FOLDS`` recordings there are no folds either.
+        The temperature is sure if thresholds for alarms are calibrated on windows of their own, or at least ``MANY``
+        windows validate. With fewer than ``FOLDS`` recordings there are no folds either.
         """
         train = self.split.train
         _, first, of_window = np.unique(self.recording[train], return_index=True, return_inverse=True)

@@ -2,8 +2,8 @@
 digests for ``score`` and ``compare``.
 
 Windows that were cut elsewhere from the same samples are recognised by *marks*: runs of samples a quarter of a window
-long. A run's content alone decides whether it is a mark, so that any cut selects the same ones; a window has about four
-to eight, fewer in a large data set.
+long. The content of such samples alone decides whether they are a mark, so that any cut selects the same ones; a window
+has about four to eight, fewer in a large data set.
 
 The checkpoint has, for each side of its split, the sorted digests of the windows, six bytes each, unless there are more
 than ``MOST_WINDOWS``. With a million digests stored, one in 280 million other windows would be mistaken for a stored
@@ -37,7 +37,7 @@ _Packed = Annotated[bytes, msgspec.Meta(max_length=MOST_WINDOWS * BYTES)]
 class SeenWindows(msgspec.Struct, frozen=True):
     """The member ``seen`` of a checkpoint. ``sides`` and ``marks`` are None where there were too many windows to store.
 
-    One in ``every`` runs of samples is a mark.
+    On average one in ``every`` runs of successive samples is a mark.
     """
 
     sides: dict[Side, _Packed] | None

@@ -47,7 +47,7 @@ class Tree(msgspec.Struct):
         children = np.concatenate((left[inner], right[inner]))
         one_tree = np.array_equal(np.sort(children), np.arange(1, nodes)) and (right[left == NONE] == NONE).all()
         if not one_tree or not 0 <= asked.min() <= asked.max() < features:
-            raise ValueError(f"tree {number} has a child or a feature that does not exist, or a child twice")
+            raise ValueError(f"tree {number} is no binary tree, or asks for a feature that does not exist")
         parents, above = np.zeros(nodes, int), np.arange(nodes)
         parents[left[inner]] = parents[right[inner]] = inner
         for _ in range(depth):

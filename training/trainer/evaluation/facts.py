@@ -157,7 +157,7 @@ def _add_hosts(facts: Facts, per_host: Json) -> None:
 
 def _lonely(per_host: Json) -> str:
     """Return words that name the hosts that recorded a single class or kind, and which; a class that all hosts recorded
-    alone is left out. Return an empty text if it would name no host."""
+    alone is left out. The text is empty if no host is to be named in it."""
     alone: dict[str, list[str]] = {}
     for name, found in sorted(per_host.items()):
         kind = found["one_class"]

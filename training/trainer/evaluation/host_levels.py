@@ -140,8 +140,8 @@ class Quantiles(NamedTuple):
 
 @dataclass(frozen=True)
 class ReferenceLevel:
-    """A host's reference in figures: its level and the threshold it would set alone, both on the `Scale`, and its
-    windows."""
+    """A host's reference in figures: its level and the threshold it would set alone, both on the `Scale`, and the
+    number of its windows."""
 
     usual: float  # its level
     high: float  # the threshold that it would set by itself

@@ -125,7 +125,8 @@ def outcome(rule: JoinRule, line: Timeline) -> RuleEffect:
 
 
 def refuse_rows(rows: Ints, split: Split, what: str) -> None:
-    """Raise LeakError if any of these rows, by which ``what`` was chosen, is on the test side."""
+    """Raise LeakError if any of these rows, by which something was chosen, is on the test side; the error's text begins
+    with ``what``."""
     if (both := np.intersect1d(rows, split.test)).size:
         raise LeakError(
             f"{what} chosen by {both.size} windows of the test side, which would judge their own choice: this is a "
@@ -214,7 +215,8 @@ def called(
 
 
 def figures(rule: JoinRule, line: Timeline, *, curve: bool = True) -> JsonDict:
-    """Compute a rule's figures as JSON values: caught, delay_s, false_per_host_day, open_share, by host, and a curve.
+    """Compute a rule's figures as JSON values: stretches, false, caught, delay_s, open_share, false_per_host_day, over
+    all hosts and by host; and a curve.
 
     ``smallest_rate`` is the upper end of the interval that would result here without any false incident.
     """
@@ -274,7 +276,7 @@ def _rate(false: Ints, benign: Ints, line: Timeline) -> JsonDict:
 def _curve(rule: JoinRule, line: Timeline) -> list[list[float]]:
     """Return points [false incidents a host-day, share of stretches caught] for a threshold that rises.
 
-    Empty if times are unknown, or if benign or malicious-like windows are missing.
+    The list is empty if times are unknown, or if benign or malicious-like windows are missing.
     """
     benign = np.sort(line.margin[~line.malicious])[::-1]
     if line.every_s is None or not benign.size or not line.malicious.any():

@@ -61,7 +61,8 @@ def bootstrap(
 
 
 def draw_weights(n_episodes: int, n_windows: int, n_resamples: int, seed: int) -> Iterator[Weights]:
-    """Yield the episode weights of the draws in blocks; they depend only on the number of episodes and the seed."""
+    """Yield the episode weights of the draws in blocks; a draw's weights depend only on its number, the number of
+    episodes and the seed."""
     rng = np.random.default_rng(seed)
     rows = max(1, _BLOCK_CELLS // max(1, n_windows, n_episodes))
     for first in range(0, n_resamples, rows):
@@ -136,8 +137,8 @@ def why_no_interval(n_resamples: int) -> str | None:
 
 
 def percentile_interval(estimate: Estimate, n_support: int, *, bounded: bool = True) -> tuple[float, float] | None:
-    """Return the 95 % interval; None with fewer than two supporting episodes, without a value, or if most resamples
-    have no value.
+    """Return the 95 % interval; None with fewer than two supporting episodes, without a value or resamples, or if most
+    resamples have no value.
 
     ``n_support`` is the number of episodes that carry the estimate (those of the smaller class, for a rank measure).
     Percentiles of a bootstrap over n clusters are too narrow for small n, by about the factor between the normal and

@@ -152,7 +152,7 @@ class _Judge(NamedTuple):
         return [self.classes.names.index(name) for name in there if name not in self.never_trained]
 
     def ask_chance(self, metrics: dict[str, JsonDict], scored: Scored) -> None:
-        """Add the exact test's result to each AUROC whose interval includes 0.5 or is missing."""
+        """Add the exact test's result to each AUROC that has a value, and whose interval includes 0.5 or is missing."""
         for name, among in (("auroc", None), ("auroc_trained", self._trained(scored))):
             metric = metrics.get(name, missing(""))
             ci95 = metric["ci95"]
@@ -254,7 +254,7 @@ class _Judge(NamedTuple):
         """Compare the claimed P(malicious-like) with the truth; if no class is benign, the likeliest class's
         probability.
 
-        Empty for anomaly scores.
+        The list is empty for anomaly scores.
         """
         if scored.proba is None:
             return []
@@ -270,7 +270,8 @@ def _renamed(measure: Measure, name: str) -> Measure:
 
 
 def support_of(scored: Scored, classes: Classes) -> dict[str, int]:
-    """Count the episodes that support each metric: those of the class, or of the kind, that has the fewest episodes.
+    """Count the episodes that support each metric: those of the class, or of the kind (benign or malicious-like), that
+    has the fewest episodes.
 
     With more than two ranked classes the count is at least 2, because one rare class does not void a mean. All episodes
     support a metric that is missing in the result.

@@ -77,7 +77,7 @@ class AlarmMeasure:
         self._table = episode_sums(np.stack(columns, axis=1).astype(float), episode, n_episodes)
 
     def counts(self) -> dict[str, tuple[Floats, Floats]]:
-        """Return the alarms (E,) and windows (E,) of each episode for ``tpr`` and ``fpr``; empty without a
+        """Return the alarms (E,) and windows (E,) of each episode for ``tpr`` and ``fpr``; an empty dict without a
         threshold."""
         malicious, benign, caught, false = self._table.T
         return {"tpr": (caught, malicious), "fpr": (false, benign)} if self._has_alarms else {}
