@@ -1,7 +1,8 @@
 """A trainer's command line: the flags of the trainer contract, and one model's hyperparameters from
 `training.families`.
 
-The module uses only the standard library, like `training.families`.
+Like `training.families`, the module imports only the standard library, and modules of this project that need nothing
+else.
 """
 
 import argparse

@@ -151,8 +151,8 @@ class ToldChange:
     """A reported change: ``at`` is the end of the host's last window when the change was reported, ``window`` the
     number of the change's first window.
 
-    ``window`` counts the host's windows from 0, and again from 0 after a new reference recording. The number is 0 if
-    the host differs from its reference from the beginning.
+    The number ``window`` counts the host's windows from 0, and again from 0 after a new reference recording. The number
+    is 0 if the host differs from its reference from the beginning.
     """
 
     at: float | None

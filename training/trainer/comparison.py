@@ -115,7 +115,8 @@ def _rates(scored: Scored, alarm: Bools, classes: Classes) -> JsonDict:
 
 
 def names_of(models: Sequence[Judged], paths: Sequence[Path]) -> list[str]:
-    """Name the models by family and mode; where names are equal, add the last part in which the files' paths differ."""
+    """Name the models by family and mode; where names are equal and ``paths`` are given, add the last part in which the
+    files' paths differ."""
     names = [one.name for one in models]
     if not paths:
         return names

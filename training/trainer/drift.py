@@ -35,8 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     replace_unprintable()
     parser = model_parser(
         PROGRAM,
-        "Tell which hosts of a data set are no longer as before or as their references, which of their channels changed "
-        "and since when, and whether the alarms of a model can be believed there.",
+        "Tell which hosts of a data set are no longer as before or as their references, which of their channels "
+        "changed and since when, and whether the alarms of a model can be believed there.",
     )
     parser.add_argument("data", type=Path, help="folder of a processed data set")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")

@@ -92,7 +92,7 @@ class Inputs:
     @property
     def from_references(self) -> bool:
         """Tell whether values are relative to the host's own reference or, for a host without one, to the median of all
-        hosts'."""
+        hosts' resting levels."""
         return bool(self.schema.normaliser.get("type") == "host_baseline")
 
 

@@ -104,8 +104,8 @@ class Added(NamedTuple):
         return {"checkpoint": self.base, "data": self.data, "reference": self.digest, "windows": windows}
 
     def require(self, fewest: int, what: str) -> None:
-        """Raise ``BadData`` if a host's reference has fewer than ``fewest`` windows; ``what`` says, in the error's
-        text, what needs them."""
+        """Raise ``BadData`` if a host's reference has fewer than ``fewest`` windows; ``what`` is the name, in the
+        error's text, of what needs them."""
         for name, windows in self.to_dict()["windows"].items():
             if windows < fewest:
                 raise BadData(
