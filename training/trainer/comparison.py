@@ -42,12 +42,12 @@ def compare(
     """Compute AUROC and accuracy of each model, and its rates at its threshold, if any, as {value, ci95}; compare the
     models; JSON values. Raises ``BadData`` where the models cannot be compared.
 
-    For two models also their ``gap``, and ``gaps`` in caught windows (tpr) and false alarms (fpr) at their thresholds;
-    both members of ``gaps`` are null if one model has no threshold, or if no class is benign. For more than two models
+    For two models also their ``gap``, and ``gaps`` in caught windows (tpr) and false alarms (fpr) at their thresholds.
+    Both members of ``gaps`` are null if one model has no threshold, or if no class is benign. For more than two models
     each one also has ``p`` (Holm), ``tied`` with the first and ``wins``, and ``standings`` has the ``first`` and its
-    ``optimism`` (see `Standings`). All models must have been trained on the data judged; ``other_data`` allows other
-    data, and leaves out recordings that a model is known to have used. ``paths`` of the checkpoints distinguish models
-    of equal names.
+    ``optimism`` (see `Standings`). Without ``other_data`` all models must have been trained on the data judged. With
+    ``other_data``, recordings that a model is known to have used are left out. ``paths`` of the checkpoints distinguish
+    models of equal names.
     """
     (rows, left_out, unknown), classes = _unseen_rows(models, other_data=other_data), models[0].classes
     if any(one.document["label_map"] != models[0].document["label_map"] or one.classes != classes for one in models):

@@ -255,8 +255,8 @@ class Bins:
     def judge(self, rows: Ints, linear: Linear | None, train: Binned) -> Binned:
         """Return the windows ``rows``, which decide when to stop, starting from the margins of ``linear``.
 
-        If twice the size of these windows exceeds the limit of memory (never on a GPU), all are stored in files, in
-        bins with the edges of ``train``.
+        If twice the size of these windows exceeds the limit of memory, all are stored in files (never on a GPU). In
+        files they are in bins with the edges of ``train``.
         """
         task, y = self._task, self._task.y[rows]
         if self._holds(HELD_TWICE * rows.size):

@@ -141,8 +141,8 @@ def stretches_of(samples: int, sample_hz: float) -> list[tuple[int, int]]:
 
 
 def carried_by_stretch(fitted: Fitted, windows: Inputs, asked: WindowsToExplain, rows: Ints) -> Floats:
-    """Return (n, S): how far the score, or the log odds of an alarm, falls if all channels but absent ones get usual
-    values in one stretch."""
+    """Return (n, S): how far the score, or the log odds of an alarm, falls if one stretch of all known channels gets
+    usual values."""
     schema = windows.schema
     tensors = np.array(windows.tensors[rows], np.float32)
     usual = np.empty(tensors.shape[:2], np.float32)

@@ -376,8 +376,8 @@ def _new_behaviours(
     test: Scored,
     point: OperatingPoint | None,
 ) -> JsonDict:
-    """Return the report's section on behaviours that were left out of training or never trained; an empty dict if there
-    is no such behaviour and no reason to state."""
+    """Return the report's section on behaviours that were left out of training or never trained. The dict is empty if
+    there is no such behaviour and no reason to state."""
     if not left_out.speaks:
         return {}
     known = ShownModel(test, None if point is None else point.alarms(test), judged.inputs.classes)

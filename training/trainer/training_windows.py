@@ -2,8 +2,8 @@
 digests for ``score`` and ``compare``.
 
 Windows that were cut elsewhere from the same samples are recognised by *marks*: runs of samples a quarter of a window
-long. The content of such samples alone decides whether they are a mark, so that any cut selects the same ones; a window
-has about four to eight, fewer in a large data set.
+long. The content of such samples alone decides whether they are a mark, so that any cut selects the same ones. A window
+has about four to eight marks, fewer in a large data set.
 
 The checkpoint has, for each side of its split, the sorted digests of the windows, six bytes each, unless there are more
 than ``MOST_WINDOWS``. With a million digests stored, one in 280 million other windows would be mistaken for a stored
