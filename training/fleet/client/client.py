@@ -17,12 +17,13 @@ claims, ``client.about(database_id)`` names that database. For calls about no cl
 answered this client first count. With ``one_database=False``, as in a worker, any database may answer calls about no
 claim.
 
-Calls take the members of their request by name; only ``watch``, ``act``, ``plan`` and ``forecast`` take a dict. A
-worker's call about a job returns a message of :mod:`training.fleet.wire`: ``answer.job_id`` is ``answer["job_id"]``
-too, and ``to_dict()`` returns the message as a dict. Most operators' calls return a dict, as docs/protocol.md shows it;
-``cancel``, ``requeue``, ``hold`` and ``unhold`` return a message.
+Most calls take the members of their request by name. ``claim`` and ``ask`` take the capability as a dict; ``watch``,
+``act``, ``plan`` and ``forecast`` take one dict. A worker's call about a job, except an upload, returns a message of
+:mod:`training.fleet.wire`: ``answer.job_id`` is ``answer["job_id"]`` too, and ``to_dict()`` returns the message as a
+dict. Most operators' calls return a dict, as docs/protocol.md shows it; ``cancel``, ``requeue``, ``hold`` and
+``unhold`` return a message.
 
-A call raises Unreachable, Unavailable, Refused, Superseded or Cancelled, which all are ClientError;
+A call that fails raises a kind of ClientError, such as Unreachable, Unavailable or Refused;
 :mod:`training.fleet.client.answers` says when. If a file cannot be read or written, the call raises OSError.
 """
 
@@ -398,5 +399,5 @@ class FleetClient:
 def _token(token: str) -> str:
     """Encode the token for a header: its UTF-8 bytes, each as one character."""
     if not token.strip().isprintable():
-        raise ValueError("the operator token has a line break or a control character in it; set it again")
+        raise ValueError("the operator token has a line break or another unprintable character in it; set it again")
     return token.strip().encode().decode("latin-1")

@@ -28,7 +28,7 @@ def watcher_folder(name: str) -> Path:
 
 
 class CredentialsError(Exception):
-    """The folder cannot be used. The text is one sentence."""
+    """Credentials cannot be read or made, or are not those that the call needs. The text is one sentence."""
 
 
 class Identity(msgspec.Struct, frozen=True):

@@ -34,7 +34,8 @@ READ_BYTES = 4 * CHUNK_BYTES  # at once
 
 
 class FolderError(Exception):
-    """A folder cannot become a data set. The text is one sentence."""
+    """A folder's files cannot be listed, or not be sent as listed, as a data set or a saved state. The text is one
+    sentence."""
 
 
 def read_folder(root: Path, progress: Progress) -> Listing:
@@ -102,7 +103,7 @@ def _read_all(root: Path, files: Iterable[Path], whole: int, progress: Progress)
 
 def recording_hosts(root: Path) -> list[str]:
     """Return the hosts on which the data set in ``root`` was recorded, as its build noted; an empty list if that is not
-    known."""
+    known, or if they are more than :data:`HOSTS_MAX`."""
     with suppress(OSError, ValueError):
         with (root / HOSTS_FILE).open("rb") as file:
             said = strict_json.loads(file.read(HOSTS_BYTES_MAX))

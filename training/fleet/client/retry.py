@@ -73,8 +73,8 @@ class Caller:
 
     def again(self, call: Callable[[], T], tries: int | None, advanced: Callable[[], bool] = lambda: False) -> T:
         """Repeat the call, after a pause, until it succeeds, is refused permanently, or fails ``tries`` times. After a
-        failure for which ``advanced`` is true, the count begins again. With a bound, a full disk of the receiver raises
-        at once, because only a person makes room."""
+        failure for which the function ``advanced`` returns True, the count begins again. If the tries are limited, a
+        full disk of the receiver raises at once, because only a person makes room."""
         most = self.tries if tries is None else tries
         failures = 0
         while True:
@@ -98,8 +98,8 @@ class Caller:
         timeout_s: float | None = None,
         sink: Sink | None = None,
     ) -> Response:
-        """Send one request. Raises Unreachable if no answer came, Stranger for another program's answer, and for a
-        refusal the error that the retry table names."""
+        """Send one request. Raises Unreachable if no answer came, Stranger if another program or database answered, and
+        for any other error answer what ``verdict`` in answers.py names."""
         sent = {"Accept": "application/json", **self.headers, **(headers or {})}
         if isinstance(body, bytes):
             sent["Content-Type"] = "application/json"

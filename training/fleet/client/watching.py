@@ -1,11 +1,11 @@
 """Report the results of this host's watch to the receiver: ``python -m training.fleet.client.watching``, a document on
 stdin.
 
-A watch runs this command for each report, because it has no code of the fleet. The document tells of an incident that
-is ``raised`` or ``over``, of a change, or of ``watching``; other hooks get only ``raised``. After a report, the command
-renews the certificate if due. Exit codes: 0 reported, 1 refused, 2 wrong usage or no certificate, 65 a document that
-the receiver will never take, 75 receiver not reached or not ready. With ``--check``, 0 means that flags and certificate
-are good. An error is one sentence on standard error.
+A watch runs this command for each report, because it has no code of the fleet. The document is the one that the watch's
+fleet hook gets: an incident ``raised`` or ``over``, a change, or ``watching``. After a report, the command renews the
+certificate if due. Exit codes: 0 reported, 1 refused, 2 wrong usage or no certificate, 65 a document that the receiver
+will never take, 75 receiver not reached or not ready. With ``--check``, 0 means that flags and certificate are good. An
+error is one sentence on standard error.
 """
 
 import argparse
@@ -49,7 +49,7 @@ def request_of(document: Json) -> JsonObject:
     a watch."""
     event = document.get("event")
     if event not in EVENTS:
-        raise ValueError("the document says nothing of a watch: its event is none of those that docs/watch.md names")
+        raise ValueError("the document says nothing of a watch: its event is none of those that a watch reports")
     told = {name: document[name] for name in _OF_WATCH if name in document}
     if event == "watching":
         return told
@@ -74,8 +74,8 @@ def credentials_of(url: str, host: str, folder: Path) -> Credentials | None:
         )
     if known.role not in (Role.WATCHER, Role.HOST) or known.name != host:
         raise CredentialsError(
-            f"the certificate in {folder} is {known.role} {known.name}'s; watch with --host {known.name}, or get "
-            f"another: {enrolling(Role.WATCHER, host)} on the receiver prints the line"
+            f"the certificate in {folder} is {known.role} {known.name}'s; watch with --host {known.name} if "
+            f"that is this host, or get another: {enrolling(Role.WATCHER, host)} on the receiver prints the line"
         )
     return credentials
 

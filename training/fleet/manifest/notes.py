@@ -28,7 +28,8 @@ def notes(plan: Manifest, recorded: Mapping[str, Sequence[str]] = MappingProxyTy
 
 
 def _not_recorded(jobs: Iterable[JobSpec], recorded: Mapping[str, Sequence[str]]) -> Iterable[str]:
-    """Warn once of each host that a job names but its data set does not have: the trainer would refuse such a host."""
+    """Warn of each host that a job names but its data set lacks, once for each data set: the trainer would refuse such
+    a host."""
     said = set()
     for job in jobs:
         hosts = recorded.get(job.dataset or "", ())

@@ -299,7 +299,9 @@ def _file(entry: _File) -> File:
         whole = len(file.packed) % RECORD_BYTES == 0 and sum(lengths) == file.size
         if whole and all(0 < length <= CHUNK_BYTES for length in lengths):
             return file
-    raise BadListing(f"the pieces of {entry.path[:80]!r} must be SHA-256 digests with lengths that add up to its size")
+    raise BadListing(
+        f"the pieces of {entry.path[:80]!r} must be digests with lengths of 1 byte to 1 MiB that add up to its size"
+    )
 
 
 def check_paths(paths: Iterable[str]) -> None:
@@ -361,7 +363,7 @@ class Catalogue:
             return found[0]
         if len(found) > 1 and PREFIX.fullmatch(reference):
             raise UnknownDataset(f"{reference!r} begins the ids of {len(found)} data sets")
-        raise UnknownDataset(f"there is no data set `{reference[:80]}`")
+        raise UnknownDataset(f"there is no data set `{reference[:80]}` (the beginning of an id must have 6 digits)")
 
 
 def is_reference(text: str) -> bool:

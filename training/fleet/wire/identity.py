@@ -99,7 +99,7 @@ LOCAL = Principal(Method.NONE)
 
 def enrolling(role: Role, name: str) -> str:
     """Return the command, in backticks, by which the receiver's operator enrolls this host, operator, reader or watched
-    host again."""
+    host."""
     option = "" if role is Role.HOST else f"--{role} "
     return f"`cis490-jobs enroll {option}{name}`"
 

@@ -82,7 +82,8 @@ class WorkerFolders(NamedTuple):
 
 def found(outbox: Outbox, assignment: t.Assignment, log: Path, end: Path, resume: Path) -> t.Remains:
     """Return what an earlier session's trainer left: how it ended, if that was recorded, its last lines, and the number
-    of all its lines. Also note the trainer's last epoch beside ``resume``, the folder of the trainer's saved state."""
+    of all its lines. Also add the epochs that the trainer printed to its note beside ``resume``, the folder of its
+    saved state."""
     note_end(resume, assignment, log)
     printed = outbox.adopt(assignment, log).total
     words = outbox.last(assignment.claim_id, LAST_WORDS)
@@ -90,8 +91,8 @@ def found(outbox: Outbox, assignment: t.Assignment, log: Path, end: Path, resume
 
 
 def measured_at(look: int, every: int) -> bool:
-    """Return True if the trainer's use of the host is measured at check number ``look``: at every ``every``-th, and
-    early at 4, 8, 16, …
+    """Return True if the trainer's use of the host is measured at check number ``look``. Measured are the multiples of
+    ``every``, from 0 on, and below ``every`` the numbers 4, 8, 16, …
 
     The early measurements show how much of a GPU's memory even a short trainer takes.
     """
@@ -104,7 +105,7 @@ class TrainerAttempt:
 
     ``transfer`` uploads the trainer's saved state, the folder ``saved``, to the receiver, and fetches it from there.
     ``fetch`` fetches a data set, ``doubt`` marks one to be checked again. ``measure_s`` is the number of seconds
-    between two measurements of the trainer's use of the host.
+    between two measurements of the trainer's use of the host, after a few early ones.
 
     ``variables`` returns the environment variables that limit the trainer to its booking, or raises NoRoomError;
     variables of the plan override them. ``scratch`` gives the trainer a folder for temporary files.
@@ -406,8 +407,8 @@ class TrainerAttempt:
         return found
 
     def _timing(self, reports: Path) -> dict[str, Any]:
-        """Return the trainer's timing file as a part of the record; empty without one. The file is not packed, so that
-        equal models give equal bundles."""
+        """Return the trainer's timing file as a part of the record; empty if the file is missing, invalid or too long.
+        The file is not packed, so that equal models give equal bundles."""
         path = reports / file_name(self.assignment.model, self.assignment.mode, TIMING_ENDING)
         with suppress(OSError):
             return parse_timing(plain_bytes(path, TIMING_BYTES_MAX))

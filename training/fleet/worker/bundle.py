@@ -223,7 +223,8 @@ class _Writer:
 
 
 def _open(path: Path) -> IO[bytes]:
-    """Open a regular file for reading. Raises BundleError for a missing file, a link or a pipe."""
+    """Open a regular file for reading. Raises BundleError if there is none: for a missing file, a folder, a link or a
+    pipe."""
     try:
         if not stat.S_ISREG(path.lstat().st_mode):
             raise BundleError(f"{path.name} is not a regular file")

@@ -67,8 +67,7 @@ CALL_TIMEOUT_S = 30.0
 
 
 class TrainerWorker:
-    """Runs the worker's loop. A test may replace its client, runner, clock, random numbers, capability and
-    observations."""
+    """Runs the worker's loop. A test may replace the parts that it uses, such as its client, runner and clock."""
 
     def __init__(
         self,

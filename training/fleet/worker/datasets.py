@@ -69,7 +69,7 @@ class Stopped(Exception):  # noqa: N818 - no error
 @dataclass(frozen=True)
 class Order:
     """An order to fetch those files of a data set for whose path ``wanted`` returns True; setting ``stopped`` cancels
-    the fetch. ``progress`` is called with the bytes present and the total bytes of the files that are being
+    the fetch. ``progress`` is called with the bytes done so far and the total bytes of the files that are being
     completed."""
 
     progress: Callable[[int, int], object]
@@ -78,7 +78,7 @@ class Order:
 
     def check(self) -> None:
         if self.stopped.is_set():
-            raise Stopped("the attempt that needs the data set has ended")
+            raise Stopped("the order to fetch was cancelled")
 
 
 class HeldDataset(NamedTuple):
@@ -213,7 +213,7 @@ class DatasetCache:
         return listing
 
     def _known(self, dataset_id: str) -> Listing | None:
-        """Return the stored listing of a data set; None if it is missing or does not match the id."""
+        """Return the stored listing of a data set; None if it is missing, cannot be read, or does not match the id."""
         try:
             document = (self.folder / "listings" / f"{dataset_id}.json").read_bytes()
             sound = hashlib.sha256(document).hexdigest() == dataset_id
@@ -308,7 +308,7 @@ class DatasetCache:
                 failures += 1
                 least_s = getattr(error, "retry_after_s", None) or 0.0
             if order.stopped.wait(backoff_s(failures + damaged, self.chance(), least_s=least_s)):
-                raise Stopped("the attempt that needs the data set has ended")
+                raise Stopped("the order to fetch was cancelled")
 
     def _near(self, dataset_id: str, listing: Listing, folder: Path) -> Callable[[Place], bytes | None]:
         """Return a function that reads a chunk from this host's data sets; it returns None if none of them has the
@@ -427,12 +427,12 @@ class DatasetCache:
 
 
 def _make_way(folder: Path, path: str) -> Path:
-    """Create the folders above a file and return the file's path. Raises FetchError if a link or another file is in the
-    way."""
+    """Create the folders above a file and return the file's path. Raises FetchError if the path leads over a link, or
+    is a folder or device."""
     place = folder / path
     astray = place.resolve() != folder.resolve() / path
     if astray or (place.exists() and not place.is_file()):
-        raise FetchError(f"{place} is in the way; remove it")
+        raise FetchError(f"a link, folder or device is in the way of {place}; remove it")
     place.parent.mkdir(parents=True, exist_ok=True)
     return place
 

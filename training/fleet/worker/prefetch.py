@@ -24,7 +24,8 @@ PROGRAM = "training.fleet.worker.prefetch"
 
 
 def fetch(source: DatasetCalls, dataset_id: str, folder: Path, cache_bytes: int, within_s: float) -> str:
-    """Fetch the data set to ``folder``; return a sentence that says what is there. Raises FetchError, OSError.
+    """Fetch the data set to ``folder``; return a sentence on what is there, or that a running worker fetches its data
+    sets itself. Raises FetchError, OSError.
 
     After ``within_s`` seconds the fetch stops, and the worker later fetches the rest.
     """
@@ -90,7 +91,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--host-id", metavar="NAME", help="name of this host")
     parser.add_argument("--cache-dir", type=Path, required=True, metavar="DIR", help="the worker's folder of data sets")
     parser.add_argument(
-        "--cache-gib", type=float, default=20.0, metavar="GIB", help="size limit of the whole --cache-dir (%(default)s)"
+        "--cache-gib",
+        type=float,
+        default=20.0,
+        metavar="GIB",
+        help="size limit of all data sets in --cache-dir (default %(default)s)",
     )
     parser.add_argument("--tls-dir", type=Path, default=Path("tls"), metavar="DIR", help="folder of the certificate")
     parser.add_argument(

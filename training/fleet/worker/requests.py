@@ -34,7 +34,8 @@ class AbortedError(Exception):
 
 @frozen
 class Asker:
-    """The facts about the worker that each claim sends, and ``housekeeping``, called after each claim and heartbeat."""
+    """The facts about the worker that each claim sends, most as functions that return them. The function
+    ``housekeeping`` is called after each claim and heartbeat."""
 
     instance_id: str
     session_id: str
@@ -176,8 +177,8 @@ def deliver(client: FleetClient, work: t.Delivery) -> CompleteReply:
 
 
 def with_lines(request: Request, lines: Lines) -> Request:
-    """Return the request with lines of output from ``lines`` in its message. Claims, uploads, and requests that have
-    lines already stay unchanged."""
+    """Return the request with lines of output, which the function ``lines`` returns, in its message. Claims, uploads,
+    and requests that have lines already stay unchanged."""
     if isinstance(request, t.SendClaim | t.Upload):
         return request
     log = request.message.log or LogLines()

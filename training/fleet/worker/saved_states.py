@@ -95,7 +95,8 @@ class Leftovers:
     def drop(self, client: FleetClient) -> None:
         """Call :func:`prune`; then ask the receiver, until it is unavailable, about each job whose saved state is not
         in use and names the database that granted it. Delete the states of completed and cancelled jobs, and those that
-        are older than the plan keeps states. Within :data:`ASK_EVERY_S` of the last call, do nothing."""
+        are older than the plan keeps states. Do nothing within :data:`ASK_EVERY_S` of the last call that did
+        something."""
         now = self.now()
         if self._asked_at is not None and 0 <= now - self._asked_at < ASK_EVERY_S:
             return

@@ -1,4 +1,5 @@
-"""The folders on a worker's disk that grow: the size, limit and remedy of each."""
+"""The folders on a worker's disk that grow: the size and limit of each, and the command that makes room if there is
+one."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +11,8 @@ from training.sizes import Grown, measured, walk
 
 
 def grown(options: Options) -> Iterator[Grown]:
-    """Yield, for each kind of file that accumulates on this worker's disk, number, size, limit and remedy; links are
-    not followed."""
+    """Yield, for each kind of file that accumulates on this worker's disk, number, size, limit and, if there is one,
+    the command that makes room; links are not followed."""
     own, state = options.places, options.state_dir
     ended = f"what is delivered goes; the rest of the newest {state_folder.KEPT_ATTEMPTS} attempts"
     yield _below("files that trainers made, in", own.artifacts, ended, without=state)

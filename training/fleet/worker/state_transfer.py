@@ -40,8 +40,8 @@ _INCOMING = ".incoming"  # beside the files, and no file of a state: its name be
 @dataclass
 class StateTransfer:
     """Transfers the saved state of one attempt. Only :meth:`fetch` raises an error, Stopped. ``folder`` is the job's
-    folder on this host; ``calls`` makes requests as the holder of the claim. ``turn`` is one lock for all jobs of a
-    worker: their last states are uploaded one after another, so that most of them arrive whole."""
+    folder on this host; ``calls`` returns the object for requests as the holder of the claim. ``turn`` is one lock for
+    all jobs of a worker: their last states are uploaded one after another, so that most of them arrive whole."""
 
     assignment: t.Assignment
     folder: Path
@@ -156,8 +156,8 @@ class StateTransfer:
             self._closed = True
 
     def bring(self) -> None:
-        """Upload the present state unless the receiver has it already; wait first for an upload that runs. Errors are
-        logged."""
+        """Upload the present state, unless there is none or this attempt uploaded it last; wait first for an upload
+        that runs. Errors are logged."""
         from training.fleet.client.push import FolderError, send
 
         with self._busy:
@@ -238,7 +238,8 @@ def stretches_noted(path: Path, output: Path) -> JsonObject:
 
 
 def note_end(folder: Path, assignment: t.Assignment, output: Path) -> None:
-    """Write beside a state the last epoch of its trainer, if the worker was killed and could not write it.
+    """Add the epochs in a trainer's ``output`` to the note beside its state, if this attempt is the note's last: a
+    killed worker could not.
 
     The next attempt on this host may find nothing left to train, and then reports no epoch that would show it.
     """

@@ -80,7 +80,7 @@ def trainer_command(
     for key, value in sorted((spec.get("hyper") or {}).items()):
         flag = _flag(key)
         if flag in taken or any(each.startswith(flag) for each in _FOLDERS):
-            raise BadSpecError(f"{key!r} is set by the worker and cannot be a hyperparameter")
+            raise BadSpecError(f"{key!r} is set by the worker or the trainer's command, and cannot be a hyperparameter")
         command += [flag, _text(value)]
     return command
 
