@@ -368,8 +368,8 @@ class _Turn:
         return self.slots.works[slot].assignment.job_id in self.slots.alone
 
     def _must_wait(self, slot: int) -> bool:
-        """Return True while this slot's trainer may not start: another slot holds the same job, or one of the trainers
-        must be trained alone."""
+        """Return True while this slot's trainer may not start: another slot holds the same job, or others have started
+        and its job or one of theirs must be trained alone."""
         job_id = self.slots.works[slot].assignment.job_id
         others = {other: work for other, work in self.slots.busy.items() if other not in (slot, *self.slots.waiting)}
         if any(work.assignment.job_id == job_id for work in others.values()):
