@@ -118,7 +118,7 @@ def test_json_is_the_receivers_answer_and_not_also_csv():
     one = reply("mlp", FALLING)
     assert json.loads(Answers(one)("mlp", "--json")) == {"curves": [one]}
     assert "ask for one of them" in Answers(one)("mlp", "--json", "--csv", code=2)
-    assert "one picture holds 26 jobs" in Answers(one)(*["mlp"] * 27, code=2)
+    assert "this command takes at most 26 jobs" in Answers(one)(*["mlp"] * 27, code=2)
 
 
 @pytest.mark.parametrize("losses", [{5: 0.0}, {1: 3.0, 2: 3.0}, {0: -1.0, 2**53: 1e299}])

@@ -295,7 +295,8 @@ def test_two_receivers_share_neither_database_nor_store(plan, capsys):
         for given, shared in (((), "store"), (own_db, "store"), (own_store, "database")):
             code, said = refused(capsys, arguments(plan, *given))
             assert code == 1
-            assert f"another receiver, restore or rebuild uses the {shared} " in said
+            assert f": the {shared} " in said
+            assert " is in use (" in said
 
 
 @pytest.mark.parametrize("store_holds", ["a mark", "models"])

@@ -22,8 +22,7 @@ def audit(
     context: CommandContext,
     last: Annotated[int, typer.Option(help="Show this many newest rows; all are checked.", min=1)] = 50,
 ) -> int:
-    """List who changed what: jobs, hosts, the plan, data sets, incidents, certificates and tokens. Exit 1 if the record
-    is broken."""
+    """List who changed what in the fleet and when, oldest first. Exit 1 if the record is broken."""
     rows, written = _everything(context.client())
     broken = first_broken(msgspec.convert(rows, list[AuditEntry]))
     if broken is None and len(rows) < written:

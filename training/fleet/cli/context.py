@@ -140,8 +140,8 @@ class CommandContext:
         return True
 
     def show(self, data: Any, drawn: RenderableType | Callable[[Any], RenderableType]) -> None:
-        """Print an answer: with ``--json`` the values ``data``, otherwise ``drawn``, the answer formatted for
-        people."""
+        """Print an answer: with ``--json`` the values ``data``, otherwise ``drawn``, or if that is a function, its
+        result for ``data``."""
         if self.as_json:
             print(json_text(data), file=self.out)
         else:
@@ -150,7 +150,8 @@ class CommandContext:
             self.console().print(shown, crop=False, soft_wrap=not self.out.isatty())
 
     def typed(self, said: RenderableType) -> RenderableType:
-        """Add the flags that reach the same receiver to the commands in the text ``said``."""
+        """Return ``said`` with the flag ``--receiver-url``, if one was given, added to the commands in it that call a
+        receiver."""
         return said if not self.given else _with_flags(said, shlex.join(self.given), self.callers)
 
     def each(

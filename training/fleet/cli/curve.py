@@ -44,7 +44,7 @@ def curve(
     if as_csv and context.as_json:
         raise CannotError("--csv and --json are two forms; ask for one of them", USAGE)
     if len(jobs) > JOBS_MAX:
-        raise CannotError(f"one picture holds {JOBS_MAX} jobs; name fewer", USAGE)
+        raise CannotError(f"this command takes at most {JOBS_MAX} jobs; name fewer", USAGE)
     client = context.client()
     replies = [client.curve(job, attempt=attempt, points=WHOLE if as_csv else None) for job in jobs]
     if as_csv:
@@ -193,7 +193,7 @@ def _notes(reply: Json, mark: str) -> Iterator[Text]:
 
 
 def _usage(reply: Json, width: int, *, plain: bool, named: bool) -> Iterator[Text]:
-    """Draw the trainer's use of its host, one row for each resource, up to the last heartbeat."""
+    """Draw the trainer's use of its host, one row for each measured resource, up to the last heartbeat."""
     kinds = (
         ("CPU", "cpu", lambda value: f"{value:.{1 if value >= 1 else 2}f} cores"),
         ("memory", "memory_bytes", size),

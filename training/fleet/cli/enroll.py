@@ -38,7 +38,7 @@ INSTALL_WINDOWS = "powershell -ExecutionPolicy Bypass -File scripts\\install-tra
 
 CODE_PATTERN = r"^[0-9a-f]{16,128}$"
 
-TOKENS = group("tokens", "Operators' and readers' tokens: names and expiry dates.")
+TOKENS = group("tokens", "Operators' and readers' tokens: make, list and revoke them.")
 
 
 def _role(operator: bool, reader: bool, watcher: bool) -> Role:
@@ -81,8 +81,8 @@ def enroll(
 
 
 def command(answer: Json, *, windows: bool) -> str:
-    """Return the line to paste on the new machine. Raises CannotError if a part from the receiver has special
-    characters.
+    """Return the line to paste on the new machine. Raises CannotError if a part from the receiver does not have its
+    usual form.
 
     The parts are quoted as well, but shells quote differently, and a user may paste this line as root.
     """
@@ -99,8 +99,8 @@ def command(answer: Json, *, windows: bool) -> str:
 
 
 def _plain(answer: Json) -> list[str]:
-    """Return URL, name, code and fingerprint of an invitation. Raises CannotError if any of them has a character that
-    is special to a shell."""
+    """Return URL, name, code and fingerprint of an invitation. Raises CannotError if any of them does not have its
+    usual form, as with a character special to a shell."""
     patterns = {"url": PLAIN_URL_PATTERN, "name": HOST_ID_PATTERN, "code": CODE_PATTERN}
     odd = [name for name, pattern in patterns.items() if not _is_plain(answer[name], pattern)]
     try:

@@ -27,7 +27,8 @@ def list_jobs(
     wanted: Annotated[JobStatus | None, typer.Option("--status", help="Only jobs with this status.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Also ended jobs that left the plan.")] = False,
 ) -> None:
-    """List the jobs, in the order of arrival."""
+    """List the jobs, in the order of arrival; without --all or --json, ended jobs that left the plan are only
+    counted."""
     jobs = list(context.client().all_jobs(status=wanted))
     context.show({"jobs": jobs}, lambda _: render.render_list(jobs, every=every))
 
@@ -48,7 +49,7 @@ def explain(context: CommandContext, job: Job) -> None:
 
 @as_command()
 def workers(context: CommandContext) -> None:
-    """List all hosts that ever asked for work: what they have, what they train, and any warning."""
+    """List all hosts that ever asked for work: what they have, what they train, and their most important warning."""
     answer = context.client().workers()
     context.show(answer, render.render_workers)
 

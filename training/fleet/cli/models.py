@@ -188,7 +188,7 @@ def _members(stream: IO[bytes], staging: Path, allowed: Collection[str]) -> list
             raise BundleRefused(f"the bundle holds a file that does not belong to it: {name!a}")
         sizes = {member.name: member.size for member in found}
         if name in sizes or header.size < 0:
-            raise BundleRefused(f"the bundle holds {name!a} twice")
+            raise BundleRefused(f"the bundle holds {name!a} twice, or with a negative size")
         if complaint := bundles.complaint(sizes | {name: header.size}):
             raise BundleRefused(f"the bundle is not one that a worker packs: {complaint}")
         if header.size + ROOM_BYTES > free_bytes(staging):
@@ -238,7 +238,7 @@ def _exactly(stream: IO[bytes], count: int) -> bytes:
 
 def _check_sidecars(staging: Path, found: list[Unpacked]) -> None:
     """Check the sidecar of each unpacked checkpoint against the size and SHA-256 that the checkpoint states. Raises
-    BundleRefused if size or SHA-256 differs."""
+    BundleRefused if one differs, the sidecar is missing, or a checkpoint is no JSON object."""
     files = {member.name: (member.size, member.sha256) for member in found}
     for name in files:
         if name.endswith(CHECKPOINT_ENDING):

@@ -34,7 +34,7 @@ def doctor(
     state_dir: StateDir = DEFAULT,
     db: Db = None,
     models_dir: ModelsDir = None,
-    deep: Annotated[bool, typer.Option("--deep", help="Also read every stored byte.")] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="Also hash every bundle, report and file of output.")] = False,
     policy: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="The receiver's --policy.")] = None,
 ) -> int:
     """Check the receiver's database and store for damage. The command runs on the receiver's machine and changes

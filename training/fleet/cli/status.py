@@ -77,7 +77,7 @@ def _cancelled(entries: Sequence[Json], now: object) -> list[RenderableType]:
 
 
 def _grouped(entries: Sequence[Json], key: str) -> list[Json]:
-    """Return one entry for all jobs with the same value of ``key``, in which a few of them are named."""
+    """Return one entry for each value of ``key``; the entry names a few of the jobs with that value."""
     groups: dict[str, list[str]] = {}
     for entry in entries:
         name = one_line(entry["name"], _NAME_SHOWN)

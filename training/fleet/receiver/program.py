@@ -126,7 +126,7 @@ def _explained(what: str, option: str) -> Iterator[None]:
         yield
     except LockedError as error:
         raise StartError(
-            f"another receiver, restore or rebuild uses {what} ({error.holder}); stop it, or wait for its end"
+            f"{what} is in use ({error.holder}): stop that receiver, or wait until that restore or rebuild has ended"
         ) from None
     except OSError as error:
         raise StartError(f"cannot use {what}: {error.strerror}; choose another place with {option}") from error

@@ -87,7 +87,7 @@ def clock(newest: float, now: float) -> Iterator[Finding]:
 
 def authority(folder: Path, now: float) -> Iterator[Finding]:
     """Report missing files and soon expiring certificates of the receiver and its authority; nothing if the TLS folder
-    has none of them."""
+    has none of these files."""
     names = ("ca.key", "ca.pem", "server.json")
     there = {name for name in names if (folder / name).exists() and not (folder / name).is_symlink()}
     if not there:

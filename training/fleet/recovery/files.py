@@ -80,7 +80,8 @@ def stamp(now: float) -> str:
 def holding(doing: str, state: Deployment, *, force: bool) -> Iterator[None]:
     """Lock a state folder whose database will be replaced; if root runs this, act with the receiver's user's rights.
 
-    Raises RecoveryError while a receiver uses the folder; without ``force``, also if the folder has a database.
+    Raises RecoveryError while a receiver, restore or rebuild uses the folder; without ``force``, also if the folder has
+    a database.
     """
     owner = owner_of(state.db)
     # So that files that root once left can be written.
@@ -104,8 +105,8 @@ def holding(doing: str, state: Deployment, *, force: bool) -> Iterator[None]:
 
 
 def put_database(state: Deployment, clock: Clock, fill: Callable[[Path], None]) -> Path | None:
-    """Write a new database with ``fill`` and put it in place; return where the old one was moved, None if there was
-    none.
+    """Let the function ``fill`` write a new database, and put it in place; return where the old one was moved, None if
+    there was none.
 
     The old database stays in place until the new one replaces it, because a receiver that found none would create an
     empty one. The old database's log is written into that database, or removed if there is only a log: SQLite would

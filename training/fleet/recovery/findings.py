@@ -67,7 +67,8 @@ class DoctorReport:
             self.findings.append(Finding(check, f"there are {count} more of this kind", last.remedy, last.level))
 
     def worded(self, words: Callable[[str], str]) -> DoctorReport:
-        """Return a copy of the report in which ``words`` has changed each problem and remedy."""
+        """Return a copy of the report in which each problem and remedy is replaced by what the function ``words``
+        returns for it."""
         findings = [replace(each, problem=words(each.problem), remedy=words(each.remedy)) for each in self.findings]
         return DoctorReport(findings, self.looked_at, self.grown)
 

@@ -67,7 +67,7 @@ def known_logs(database: Database) -> KnownLogs:
 
 def look_at_logs(root: Path, fs: Fs, known: KnownLogs, *, deep: bool, old: Callable[[Path], bool]) -> Iterator[Finding]:
     """Report output files that a row names but that are missing or damaged; with ``deep``, every byte is read. Report
-    also files that no row names, if ``old`` returns True for their path."""
+    also files that no row names and the receiver will not delete, if ``old`` returns True for their path."""
     for log in known.stored:
         file = log.file
         problem = fault(fs, root / file.path, file.bytes, file.sha256 if deep else None)

@@ -102,8 +102,8 @@ def deliveries(
     progress: Callable[[int, int], object] = lambda *_: None,
     known: Callable[[Artifact], bool] = lambda _: False,
 ) -> Iterator[FinishedAttempt | Unusable]:
-    """Yield the finished attempts that the store proves, and what is unusable; each bundle that is not ``known`` is
-    hashed."""
+    """Yield the finished attempts that the store proves, and what is unusable; each bundle for which ``known`` returns
+    False is hashed."""
     artifacts = list(store.artifacts())
     whole, done = sum(each.size for each in artifacts), 0
     for artifact in artifacts:

@@ -119,7 +119,8 @@ class DatasetStore:
         return sorted(found, key=lambda each: (-each.about.pushed_at, each.dataset_id))
 
     def size_of(self, dataset_id: str) -> int | None:
-        """Return the size of a published data set in bytes; None if it does not exist, or cannot be read."""
+        """Return the size of a published data set in bytes, even after its removal if asked before; None if that size
+        cannot be read."""
         if dataset_id not in self._sizes:  # an id stands for the same bytes for ever
             try:
                 self._sizes[dataset_id] = self._about(dataset_id).size

@@ -63,7 +63,7 @@ class DamagedArtifact(StoreError):
 
 
 class NoDataset(StoreError):
-    """There is no such data set, or it has no such chunk."""
+    """There is no such data set or saved state, or it lacks this chunk or name."""
 
     problem_type = ProblemType.UNKNOWN_DATASET
 

@@ -177,7 +177,7 @@ class _Pace:
 
 async def read_upload(context: ReceiverContext, request: Request, take: Callable[[bytes], Awaitable[None]]) -> None:
     pace = _Pace(context.settings.upload_window_s, context.settings.upload_window_bytes)
-    how = "send HEAD for the offset and resume there"
+    how = "send it again, a bundle from the offset that HEAD gives"
 
     async def take_still(data: bytes) -> None:
         context.authenticator.recheck_revocation(request)  # it may come for hours

@@ -235,8 +235,8 @@ class ReceiverContext:
 
     @contextmanager
     def _turn(self, threads: str, busy: str) -> Iterator[None]:
-        """Count the ``with`` block among those that use or await these threads. Raises Refusal if
-        ``PREVIEWS_MAX`` blocks already use or await them."""
+        """During the ``with`` block, count one request more that uses these threads or waits for them. Raises Refusal
+        if ``PREVIEWS_MAX`` requests already use them or wait for them."""
         if self._asked[threads] >= PREVIEWS_MAX:
             raise Refusal(ProblemType.SLOW_DOWN, f"{busy}; ask again in a moment")
         self._asked[threads] += 1

@@ -79,8 +79,8 @@ def routes() -> list[routing.Route]:
 
 
 def endpoints() -> dict[str, Endpoint]:
-    """Return the function of every operation by its name: the coroutine of that name in this module or another of this
-    package."""
+    """Return the function of every operation by its name: a coroutine of that name in this package, or an entry of
+    ``pages.ENDPOINTS`` or ``_ACTS``."""
     named = {row.name for row in ROUTES}
     return (
         pages.ENDPOINTS

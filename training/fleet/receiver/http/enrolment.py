@@ -215,5 +215,8 @@ def _role(text: str) -> Role:
 
 def _name(text: str) -> str:
     if not re.fullmatch(HOST_ID_PATTERN, text):
-        raise Refusal(ProblemType.BAD_REQUEST, "$.name: 1 to 64 letters, digits, dots, dashes and underscores")
+        raise Refusal(
+            ProblemType.BAD_REQUEST,
+            "$.name: 1 to 64 letters, digits, dots, dashes and underscores, a letter or digit first",
+        )
     return text

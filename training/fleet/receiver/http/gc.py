@@ -26,8 +26,8 @@ async def gc(context: ReceiverContext, request: Request) -> Answer:
 
 
 async def gc_now(context: ReceiverContext, request: Request) -> Answer:
-    """Delete what the plan's retention no longer keeps, at most ``AT_ONCE`` items by one call; the receiver does the
-    same every hour."""
+    """Delete what the plan's retention no longer keeps, at most ``AT_ONCE`` items by one call; the receiver itself does
+    so every hour, without that limit."""
     who = acting(context, request)
     await context.act(request, lambda: None)  # one who was revoked meanwhile removes nothing
     gone = await let_go(context, AT_ONCE)

@@ -1,4 +1,4 @@
-"""The receiver's listening sockets: loopback, TLS with client certificates, or a proxy's socket; no other way."""
+"""The receiver's listening sockets: loopback without TLS, any address with TLS, or a proxy's Unix socket."""
 
 import argparse
 import errno
@@ -22,8 +22,8 @@ class StartError(Exception):
 
 def secure(args: argparse.Namespace, clock: Clock) -> Security | None:
     """Open the receiver's TLS if ``--tls`` or ``--proxy-socket`` is given, or the folder of certificates holds an
-    authority; else return None. Raises StartError if the certificates cannot be used, or if without TLS the address is
-    not loopback's."""
+    authority; else return None. Raises StartError if the certificates or a public name cannot be used, or if without
+    TLS the address is not loopback's."""
     proxied = args.proxy_socket is not None
     folder = args.tls_dir or args.db.parent / "tls"
     if not (args.tls or proxied or _holds_authority(folder)):

@@ -1,4 +1,4 @@
-"""The dashboard's pages over HTTP; their modules are imported when the first page is requested."""
+"""The dashboard's pages over HTTP; a page's module is imported when the page is first requested."""
 
 from __future__ import annotations
 

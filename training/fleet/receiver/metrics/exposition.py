@@ -94,7 +94,8 @@ class FleetCollector:
         return []
 
     def collect(self) -> Iterator[Any]:
-        """Yield every metric of :data:`METRICS` with its present values."""
+        """Yield every metric of :data:`METRICS`; most values may be a few seconds old, the store's sizes ten
+        minutes."""
         tally = self._snapshots.tally
         found: dict[str, Samples] = {
             "claim_duration_seconds": [((), tally.claims)],

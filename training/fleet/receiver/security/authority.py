@@ -138,7 +138,7 @@ class Authority:
             key = request.public_key()
             sound = request.is_signature_valid
         except Exception:  # noqa: BLE001 - any error of the library about foreign bytes
-            raise AuthorityError("$.csr: not a certificate request in PEM") from None
+            raise AuthorityError("$.csr: not a certificate request in PEM of at most 16 KiB") from None
         if not sound:
             raise AuthorityError("$.csr: the certificate request is not signed by its own key")
         if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.key_size < 256:

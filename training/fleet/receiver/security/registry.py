@@ -33,7 +33,7 @@ class Certified(NamedTuple):
 
 
 class Token(NamedTuple):
-    """An operator's or a reader's token; only its ``secret_sha256`` is stored."""
+    """An operator's or a reader's token; of its secret only the SHA-256 is stored."""
 
     secret_sha256: bytes
     name: str
@@ -175,7 +175,7 @@ class Registry:
                 gone = [each._replace(revoked_at=now) for each in standing]
             used = self._db.run("use_invitation", code_sha256=code_sha256, used_by=_digest(request), now=now)
             if not used:
-                raise Refusal(ProblemType.JOIN_REFUSED, "the code was used at the same moment; ask for a new one")
+                raise Refusal(ProblemType.JOIN_REFUSED, "the code is no longer valid; ask for a new one")
         if gone:
             self._db.run("revoke_certificates", role=certified.role, name=certified.name, now=now)
         self._db.run("add_certificate", **certified._asdict())
@@ -203,7 +203,7 @@ class Registry:
         if not gone and not codes:
             raise Refusal(
                 ProblemType.UNKNOWN_NAME,
-                f"no {role} called {name[:80]!r} has a certificate; `cis490-jobs certificates` shows who has",
+                f"no {role} {name[:80]!r} has a valid certificate or code; `cis490-jobs certificates` shows who has",
             )
         self._db.run("revoke_certificates", role=role, name=name, now=now)
         return gone
