@@ -23,7 +23,8 @@ def act(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show which jobs match, and change nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> int:
-    """Cancel, requeue, hold or unhold all jobs that match the filters, after showing their number and asking."""
+    """Cancel, requeue, hold or unhold all jobs that match the filters; without --yes, show their number and ask
+    first."""
     given = {"status": status, "model": model, "mode": mode, "host": host, "q": name}
     wanted = {key: value for key, value in given.items() if value}
     if not wanted:

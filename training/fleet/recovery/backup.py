@@ -12,8 +12,8 @@ The database comes first: a bundle is published before its row is committed, so 
 still be copied afterwards. If retention deletes a bundle while a backup is made, the note in its place is copied. A
 snapshot gets its name only when all of it is durable, so that an incomplete one is never used. A restore works in the
 opposite order: files first, then the database, so that at every moment the bundle that a row names is there. A restore
-deletes no work: an old database is renamed, and an undamaged bundle that the backup lacks is kept. Finished work that
-the copy of the database lacks is restored from its provenance.
+deletes no work: an old database is kept under another name, and an undamaged bundle that the backup lacks is kept.
+Finished work that the copy of the database lacks is restored from its provenance.
 """
 
 import contextlib

@@ -50,9 +50,9 @@ def examine(
     policy: Policy | None = None,
     progress: Progress = lambda *_: None,
 ) -> DoctorReport:
-    """Run the checks and return the report; with ``deep``, hash all bundles, reports and files of output. Data sets are
-    not checked. If the database cannot be read, checks that need its rows are left out. The receiver may be running
-    meanwhile."""
+    """Run the checks and return the report; with ``deep``, hash all bundles, reports and files of output. The content
+    of data sets is not checked. If the database cannot be read, checks that need its rows are left out. The receiver
+    may be running meanwhile."""
     report, now = DoctorReport(), clock.now()
     roots = (state.db.parent, state.models, state.datasets, state.tls)
     fs = Unlinked(*roots) if fs is None else fs

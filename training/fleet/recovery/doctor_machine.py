@@ -26,7 +26,8 @@ AUTHORITY_LEFT_S = 365 * _DAY_S
 
 
 def look_at_machine(state: Deployment, fs: Fs, now: float) -> Iterator[Finding]:
-    """Report faults of disk space, permissions, the database's log and the authority: the checks that need no rows."""
+    """Report problems of disk space, permissions, the database's log and the authority: the checks that need no
+    rows."""
     yield from room(fs.free_bytes(state.models), state.models)
     yield from exposed(state)
     wal = fs.size(Path(f"{state.db}-wal")) or 0

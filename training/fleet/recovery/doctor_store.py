@@ -95,8 +95,8 @@ class StoreCheck:
         deep: bool,
         progress: Callable[[int, int], object] = lambda *_: None,
     ) -> Iterator[Finding]:
-        """Report all faults; with ``deep``, read every byte of bundles and reports. ``progress`` gets the bytes done
-        and the bytes in all."""
+        """Report every problem, also those that are mere notes; with ``deep``, read every byte of bundles and reports.
+        ``progress`` gets the bytes done and the bytes in all."""
         if not self.root.is_dir():
             yield Finding(
                 "store",

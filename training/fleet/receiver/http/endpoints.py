@@ -295,8 +295,8 @@ async def openapi(context: ReceiverContext, _request: Request) -> Answer:
 
 
 async def _moved(act: Act, context: ReceiverContext, request: Request) -> Answer:
-    """Cancel, requeue, hold or unhold a job. A cancelled job stays cancelled until a requeue, or with ``?removed=true``
-    until the plan names it again."""
+    """Cancel, requeue, hold or unhold a job. A requeue makes a cancelled job pending again; after ``?removed=true``, so
+    does a plan that names it again."""
     ref, who = request.path_params["job_id"], acting(context, request)
     as_removed = act is Act.CANCEL and request.query_params.get("removed") == "true"
 

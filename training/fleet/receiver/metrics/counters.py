@@ -31,7 +31,7 @@ class Histogram:
 
     @contextmanager
     def timing(self, clock: Clock) -> Iterator[None]:
-        """Measure how long the body of this context takes, even if it raises."""
+        """Count the time that the body of this context takes, even if it raises."""
         begun = clock.monotonic()
         try:
             yield
