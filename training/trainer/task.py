@@ -120,9 +120,8 @@ class Task(Joined):
         _, first, of_window = np.unique(self.recording[train], return_index=True, return_inverse=True)
         if self.split.cal.size or self.split.val.size >= MANY or first.size < FOLDS:
             return []
-        part = np.empty(first.size, int)  # in turn within each class, so that each fold has most classes
         order = np.lexsort((np.random.default_rng(self.seed).permutation(first.size), self.y[train][first]))
-        part[order] = np.arange(first.size) % FOLDS
+        part = np.argsort(order) % FOLDS  # in turn within each class, so that each fold has most classes
         held = [train[part[of_window] == number] for number in range(FOLDS)]
         return [
             replace(self, split=replace(self.split, train=np.setdiff1d(self.split.learnt, val), val=val))

@@ -231,11 +231,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("role", nargs="?", default="worker", choices=[str(each) for each in MachineRole])
     parser.add_argument("--receiver-url", metavar="URL", help="address of the receiver (default: as installed before)")
-    parser.add_argument(
-        "--host-id",
-        metavar="NAME",
-        help="this host's name (default: as before, else $FLEET_HOST_ID, else the node name)",
-    )
+    parser.add_argument("--host-id", metavar="NAME", help="this host (default: as before, $FLEET_HOST_ID, node name)")
     parser.add_argument("--code", help="the one-time code that `cis490-jobs enroll` printed")
     parser.add_argument("--fingerprint", help="fingerprint of the receiver's authority, as enroll printed it")
     parser.add_argument(

@@ -91,11 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--host-id", metavar="NAME", help="name of this host")
     parser.add_argument("--cache-dir", type=Path, required=True, metavar="DIR", help="the worker's folder of data sets")
     parser.add_argument(
-        "--cache-gib",
-        type=float,
-        default=20.0,
-        metavar="GIB",
-        help="size limit of all data sets in --cache-dir (default %(default)s)",
+        "--cache-gib", type=float, default=20.0, metavar="GIB", help="limit of all sets in --cache-dir (%(default)s)"
     )
     parser.add_argument("--tls-dir", type=Path, default=Path("tls"), metavar="DIR", help="folder of the certificate")
     parser.add_argument(
