@@ -27,7 +27,8 @@ class _RunState(msgspec.Struct):
 
 
 class Stages:
-    """Saves the stages of a run in the outer keeper's state. The unfinished stage uses this object as its keeper."""
+    """Saves the stages of a run in the outer keeper's state. Each stage that runs, also one that is repeated after a
+    restart, uses this object as its keeper."""
 
     def __init__(self, outer: Keeper) -> None:
         self._outer = outer
@@ -91,7 +92,8 @@ class Search(msgspec.Struct, frozen=True):
 
 
 def searched(stages: Stages, name: str, search: Callable[[Keeper], Search]) -> Search:
-    """Run a search as a stage, and return its result. Raises ValueError if a saved search is longer than its
+    """Run a search for the training's length, unless the saved state of the run already has its result; return the
+    result. Raises ValueError if a saved search is longer than its
     history."""
     kept = stages.answer(f"search {name}", lambda keeper: msgspec.msgpack.encode(search(keeper)))
     found = msgspec.msgpack.decode(certain(kept, "a search ends with a result"), type=Search)

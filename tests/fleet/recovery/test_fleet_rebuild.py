@@ -237,7 +237,7 @@ def test_what_is_refused_changes_nothing(state, tmp_path):
     before = tree(state.db.parent)
     with pytest.raises(RecoveryError, match="--force keeps it beside"):
         anew(state)
-    with exclusive(state.db.with_name("jobs.db.lock")), pytest.raises(RecoveryError, match="stop it"):
+    with exclusive(state.db.with_name("jobs.db.lock")), pytest.raises(RecoveryError, match="stop the receiver"):
         anew(state, force=True)
     with pytest.raises(RecoveryError, match="there is no store"):
         anew(Deployment(tmp_path / "x.db", tmp_path / "x", tmp_path / "tls"))

@@ -42,7 +42,8 @@ class Kind(StrEnum):
 
 
 class Verdict(NamedTuple):
-    """The kind of a column, and the SQL expression for its values; text is left as it is written."""
+    """The kind of a column, and an SQL expression that makes its cells ready to be cast to that kind; text stays as it
+    is."""
 
     kind: Kind
     sql: str

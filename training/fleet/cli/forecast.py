@@ -39,7 +39,7 @@ def forecast(
     without: Annotated[list[str] | None, typer.Option("--without", metavar="HOST", help="Leave this host out.")] = None,
     imagined: Annotated[
         list[str] | None,
-        typer.Option("--with", metavar="NAME=SPEC", help="Add an imagined host: gpu:24, like:desktop, cores:8, …"),
+        typer.Option("--with", metavar="NAME=SPEC", help="Add an imagined host, such as new=gpu:24,cores:8."),
     ] = None,
     plan: Annotated[
         Path | None, typer.Option("--plan", metavar="FILE", help="Use this manifest, a file on this machine.")

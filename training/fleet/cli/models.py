@@ -26,8 +26,8 @@ _BLOCK_BYTES = 1024 * 1024
 
 
 class BundleRefused(Exception):  # noqa: N818 - a refusal
-    """A model was not unpacked: there is none, its bundle breaks a rule, or the folder holds other files. The text is
-    one sentence."""
+    """A model was not unpacked, for example because there is none, its bundle breaks a rule, or other files are there.
+    The text is one sentence."""
 
 
 class Unpacked(NamedTuple):

@@ -387,7 +387,7 @@ class FleetClient:
         self, name: str, _reply: type[R], job_id: str, message: Report, tries: int | None, *, over: bool = False
     ) -> R:
         """Send a worker's message about a job under its claim; with ``over``, forget the claim once the receiver has
-        answered."""
+        accepted the message."""
         held = self._claims.of(job_id, message.claim_id)
         message = replace(message, host_id=self.host_id, claim_id=held.claim_id)
         reply: R = self._about(held).call(name, job_id, body=message, tries=tries)

@@ -1,9 +1,9 @@
 """The doctor's checks of the store, which report missing or damaged bundles that a row names, stray files, and
 differences between index and rows.
 
-The checks change no file, so the receiver may be running meanwhile. The rows were read before the files: a bundle is
-published before its row is committed, and of the bundles that rows name, only retention deletes any, with a row and a
-note in the bundle's folder. Every bundle that a row names, and that retention did not delete, must be there.
+The checks change no file, so the receiver may be running meanwhile. The rows are read before the files, because a
+bundle is published before its row is committed. Of the bundles that rows of attempts name, only retention deletes any,
+with a row and a note in the bundle's folder. All others that such rows name must be there.
 """
 
 from collections.abc import Callable, Iterator, Sequence

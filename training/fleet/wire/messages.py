@@ -2,9 +2,9 @@
 problem types are in constants.py.
 
 JSON bodies are decoded strictly: a wrong type is a 400 that names the path. Unknown members are ignored, so that older
-and newer programs understand each other; only plans and forecasts with unknown members are refused. A worker's
-deadlines travel as durations, because its clock may differ from the receiver's. ``docs/protocol.md`` describes the same
-messages in words.
+and newer programs understand each other; only plans, forecasts and listings with unknown members are refused. A
+worker's deadlines travel as durations, because its clock may differ from the receiver's. ``docs/protocol.md`` describes
+the same messages in words.
 """
 
 from typing import Annotated, Literal

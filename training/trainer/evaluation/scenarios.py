@@ -15,8 +15,8 @@ MOST = 40  # scenarios of a kind: of more, those with the most windows
 def by_scenario(test: Scored, alarm: Bools, scenario: Names, behaviour: Names, classes: Classes) -> list[JsonDict]:
     """Compute the share of windows that raise an alarm: of benign windows by scenario, of the others by behaviour.
 
-    All arrays are (N,). JSON values: ``name, kind, windows, episodes, rate {value, ci95}``, the highest rate of each
-    kind first, of the ``MOST`` names with the most windows. A benign window without a known scenario counts under its
+    All arrays are (N,). JSON values: ``name, kind, windows, episodes, rate {value, ci95}``: of each kind the ``MOST``
+    names with the most windows, the highest rate first. A benign window without a known scenario counts under its
     class.
     """
     benign = classes.is_benign(test.y)

@@ -80,7 +80,8 @@ def _adds_to(text: str, words: str, line: str) -> bool:
 
 
 def error_text(first: str, lines: Sequence[str]) -> str:
-    """Return ``first``, and below it as many of the last ``lines`` as a report may have."""
+    """Return ``first``, and below it those of the last ``LAST_WORDS`` lines that are not blank: the newest that fit in
+    ``ERROR_CHARS_MAX`` characters."""
     first = first[: ERROR_CHARS_MAX - 1]
     quoted: list[str] = []
     room = ERROR_CHARS_MAX - len(first)

@@ -393,8 +393,8 @@ class _Turn:
                 self.actions.append(action)
 
     def _end_idle(self) -> None:
-        """End the machines without a job, when no further job is taken; a machine whose claim is open first waits for
-        the answer."""
+        """End the state machine of each idle slot once the worker takes no further job; a slot with an unanswered claim
+        first waits for its answer."""
         for slot, one in self.slots.machines.items():
             if one.phase is Phase.IDLE and not self.slots.gone:
                 self._set(slot, replace(one, phase=Phase.GONE))
