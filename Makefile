@@ -42,7 +42,7 @@ demo-failure: $(VENV)/.trains ## the same with a job that fails on purpose: see 
 # Three at once, on two cores too: many tests wait for other processes.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -q -n 3 --dist worksteal
 
-test: setup ## every kind of test, in 5 minutes
+test: setup ## some of every kind of test
 	@$(PYTEST) -m 'not thorough' --hypothesis-profile=half
 
 test-all: setup ## all tests (25 minutes)
