@@ -29,18 +29,17 @@ from training.fleet.service.service import Service
 from training.fleet.service.wakes import Wakes
 
 OTHERS = range(75, 105)  # where a bug's own fleet shows it no more: of every sort some
-FLEETS = 100  # at a time: enough that all that can happen has
+FIRST, FEWEST, MOST = 72, 60, 200  # fleets; from this one on, all that can happen soon has
 
 
 @pytest.mark.timeout(1200)  # a minute of work, on a machine that may be busy
-@pytest.mark.parametrize("first", [72, pytest.param(172, marks=pytest.mark.thorough)])
-def test_no_promise_is_broken_in_any_fleet(first: int) -> None:
-    """Each kind of fault and each row of the transition table occurs, and the faults are many."""
+def test_no_promise_is_broken_in_any_fleet() -> None:
+    """Look until each kind of fault and each row of the transition table has occurred, and the faults are many."""
     report = Report()
-    with contextlib.closing(run_many(range(first, first + FLEETS), jobs=min(2, os.cpu_count() or 1))) as verdicts:
+    with contextlib.closing(run_many(range(FIRST, FIRST + MOST), jobs=min(2, os.cpu_count() or 1))) as verdicts:
         for verdict in verdicts:
             report.add(verdict)
-            if report.violations:
+            if report.violations or (report.seeds >= FEWEST and not report.never()):
                 break
     table = "\n".join(report.lines())
     assert report.violations == [], f"replay one with `make sim SEED=…`\n{table}"
