@@ -139,7 +139,7 @@ class Progress:
         training or part (see ``training`` and ``part``) is assumed to have as many epochs as this one.
         """
         epoch += self._done
-        self._latest = max(self._latest, epoch)  # trees are counted anew by each booster
+        self._latest = max(self._latest, epoch)  # each booster counts its trees from 1
         epochs = self._done + epochs + self._after * epochs
         now = self._clock.monotonic()
         if self._phase is None:

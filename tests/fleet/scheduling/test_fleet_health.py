@@ -723,7 +723,7 @@ def test_a_run_interrupted_within_moments_waits_a_moment_that_doubles(single):
         single.clock.advance(60)
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
     single.die(after_s=5.0, reason="interrupted", record={"train_s": 5.0})
-    assert single.job("one").avoid_until is None, "it ran; the next begins anew"
+    assert single.job("one").avoid_until is None, "it ran; the next failure counts from one again"
     single.die(reason="interrupted", record={"train_s": 1.0})
     assert single.job("one").avoid_until == single.clock.now() + 1
 

@@ -96,8 +96,8 @@ def lacks_data(needs: Needs, here: Collection[str] | None) -> str | None:
 
 
 def fits_for_good(needs: Needs, host: Host) -> str | None:
-    """Return a lasting obstacle: the lists of hosts and models, an outdated trainer, the owner's reserve, cores, or no
-    more memory than the job ran out of before; else None."""
+    """Return a lasting obstacle, or None: the lists of hosts and models, an outdated trainer, the owner's reserve,
+    cores, or too little memory, because the job ran out of as much before."""
     named = _by_name(needs, host) or _by_model(needs, host)
     return named or has_more_memory(needs, host) or host.withheld or _by_amount(needs, host, lasts=True)
 
@@ -148,7 +148,7 @@ def _by_size(needs: Needs, host: Host) -> str | None:
 
 
 def has_more_memory(needs: Needs, host: Host) -> str | None:
-    """Return the obstacle if the host has no more memory than the job ran out of before; else None."""
+    """Return the obstacle, or None: the host has at most as much memory as a host on which the job ran out of it."""
     if needs.vram_above_gib > 0 and not host.cuda:
         return "the job ran out of GPU memory, and here is no CUDA device"
     for kind, above, here in (

@@ -82,9 +82,9 @@ class Rolling:
         without a schedule, or if the schedule has no job that the host could train and may take.
 
         A wait ends when it has lasted as long as the job takes on ``host``, and as long as its first decision said
-        (``Decline.open_s``). A wait ends sooner when the better host is overdue (``Decline.overdue_s``), which is
-        counted anew when that host takes a job, or another host becomes the better one. Predicted durations and
-        reported progress may be wrong or false, so no host waits without end.
+        (``Decline.open_s``). A wait ends sooner when the better host is overdue (``Decline.overdue_s``). That time
+        starts again at zero when the better host takes a job, or another host becomes the better one. Predicted
+        durations and reported progress may be wrong or false, so no host waits without end.
         """
         verdict = None if self.made is None else self.made.decide(host, now - self.made_at, without)
         if not isinstance(verdict, Decline):

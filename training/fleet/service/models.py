@@ -27,7 +27,7 @@ PAGE_MAX = 200  # models in one answer
 PAGE = 50
 TESTS_MAX = 20
 WITHOUT_NAMED = 4
-MANY, MANY_S = 5000, 10.0  # of more models than that, tests are counted anew at most so often
+MANY, MANY_S = 5000, 10.0  # of more models than that, tests are counted at most so often
 FIRST, TIED, BEHIND, UNKNOWN = "first", "tied", "behind", "unknown"
 
 
