@@ -319,12 +319,12 @@ class BudgetsHold(Checker):
             self.demand(alone, f"{name} waits though {spent} had it")
 
     def _others(self, job: Facts, hosts: set[str], seen: Observation) -> list[str]:
-        """Return the hosts that may try a job, and that the receiver knows to be there.
+        """Return the hosts that may try a job, and that the receiver knows to be there: none under an operator's order.
 
         One whose last job ended in the same call, as by a sweep of two silent hosts, trains no longer.
         """
         trains = {live.host for live in seen.before.live.values()} & {live.host for live in seen.after.live.values()}
-        out = hosts | seen.before.out.keys() | seen.after.out.keys()
+        out = hosts | seen.before.out.keys() | seen.after.out.keys() | self.witness.ordered()
         most_s = self.policy.second_opinion_s / 2
         heard = {host for host, at in self._signs.heard.items() if seen.at - at < most_s}
         return [

@@ -156,9 +156,8 @@ class GrantsFit(Checker):
 
         Who rests is the receiver's word, which another checker compares with what the hosts say.
         """
-        ordered = {str(host) for (host,) in self.witness.rows("SELECT host FROM host_orders WHERE ended_at IS NULL")}
         resting = self.witness.receiver.service.host_registry.resting
-        return {*seen.before.out, *seen.after.out, *ordered, *resting}
+        return {*seen.before.out, *seen.after.out, *self.witness.ordered(), *resting}
 
     def _somebody_has_cuda(self, spec: dict[str, Any], seen: Observation) -> bool:
         """Look for a host with a GPU for this job that asked not long ago and may train."""

@@ -343,6 +343,10 @@ class Witness:
 
     # ── looking ─────────────────────────────────────────────────────────────────────────────
 
+    def ordered(self) -> set[str]:
+        """Return the hosts that are paused or drained by an operator."""
+        return {str(host) for (host,) in self.rows("SELECT host FROM host_orders WHERE ended_at IS NULL")}
+
     def rows(self, sql: str, *params: Any) -> list[tuple[Any, ...]]:
         cursor = self.receiver.database.connection.cursor()
         cursor.row_factory = None
