@@ -79,6 +79,7 @@ def test_what_is_lost_is_said_and_what_is_not_is_not():
     ):
         assert for_good(forecast_of(doing, targets, 5400.0)).removeprefix("This cannot be taken back: ") == said
     assert not applies(JobAct.CANCEL, job(JobStatus.FAILED)), "a failed job of the plan is to be seen"
+    assert all(applies(JobAct.HOLD, each) for each in over), "what is held is not deleted"
 
 
 def test_a_failed_job_of_the_plan_is_found_and_cannot_be_cancelled(receiver):

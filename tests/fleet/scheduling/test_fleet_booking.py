@@ -120,6 +120,11 @@ def test_jobs_share_a_gpu_when_its_memory_allows_and_cpu_jobs_run_beside():
     assert fits(a_job("gbt"), there) is None
 
 
+def test_no_job_is_booked_more_memory_than_its_gpu_has():
+    _, held = after(a_host(vram=(24.0, 8.0), slots=2), a_job("cnn"), a_job("cnn"))
+    assert [(each.booking.gpu, each.booking.vram_gib) for each in held] == [(0, 24.0), (1, 8.0)]
+
+
 def test_on_an_empty_host_a_job_needs_only_what_it_asks_for():
     host = a_host(ram=8.0, free=1.0, vram=(8.0,))
     assert fits(a_job("cnn", held=7.0, held_vram=7.0), host) is None

@@ -160,7 +160,7 @@ def book(needs: Needs, host: Host, threads: int = 1) -> Booking:
     least_ram = max(known, needs.min_ram_gib) + host.reserve_ram_gib
     vram = least_vram = 0.0
     if gpu is not None:
-        vram, there = wanted.vram_gib, _lefts(host)[gpu]
+        vram, there = min(wanted.vram_gib, host.gpus[gpu].total_gib), _lefts(host)[gpu]
         least_vram = max(min(vram, _FLUCTUATES * there.gib), needs.min_vram_gib) + host.reserve_vram_gib
     return Booking(cores, wanted.ram_gib, vram, gpu, least_ram, least_vram)
 

@@ -86,7 +86,7 @@ def applies(doing: JobAct, target: Target) -> bool:
     if doing is JobAct.CANCEL:
         return not over and (target.status is not JobStatus.FAILED or not target.in_manifest)
     if doing is JobAct.HOLD:
-        return not over and target.held_at is None
+        return target.held_at is None
     return doing is JobAct.REQUEUE or target.held_at is not None
 
 
