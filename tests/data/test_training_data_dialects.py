@@ -73,7 +73,7 @@ def test_a_table_says_the_same_however_it_is_written(
 @pytest.mark.parametrize(
     ("written", "sentence"),
     [
-        ("1,0.5,normal\n2,0.25,normal\n3,0.5,attack\n", "does not name its columns: name each of the 3 with --columns"),
+        ("1,0.5,normal\n2,0.25,normal\n3,0.5,attack\n", "does not name its columns: name all 3 with --columns"),
         ("x\n1\n2\n", "has one column"),
         ("", "holds no samples"),
         ("t,x,x,label\n1,2,3,a\n2,2,3,a\n", "Two columns are called 'x'"),

@@ -80,7 +80,7 @@ def test_dates_without_a_zone_are_not_held_against_seconds_since_1970(ingested):
     log = log_of(rows)
     dates = pl.from_epoch(pl.col("start", "end").cast(pl.Int64)).dt.to_string()
     seconds, text = rows.drop("label"), log.with_columns(dates)
-    sentence = "incidents.csv name no time zone and {path} has numbers: write the dates in UTC"
+    sentence = "incidents.csv name no time zone and {path} has numbers: write dates in UTC"
     path = ingested.tmp_path / "a.csv"
     assert sentence.format(path=path) in ingested.refused(seconds, *CUT, *written(ingested, text))
     dated = seconds.with_columns(pl.from_epoch(pl.col("t").cast(pl.Int64)).dt.to_string())

@@ -311,7 +311,7 @@ def test_the_scenario_that_raises_the_false_alarms_is_named():
 def test_chance_ends_the_discussion():
     made = quiet_report(auroc=(0.53, [0.44, 0.62]))
     assert verdict(made).startswith(
-        "Not distinguishable from chance on this test (AUROC 0.53, 95 % interval 0.44 to 0.62): do not use it."
+        "Not distinguishable from chance here (AUROC 0.53, 95 % interval 0.44 to 0.62): do not use it."
     )
     assert "Catches" not in verdict(made)
     assert level_of(made) == "poor"

@@ -138,8 +138,7 @@ class Added(NamedTuple):
         known = sorted(set(inputs.rows.host[split.learnt].tolist()) & set(self.hosts))
         if known:
             raise BadData(
-                f"{known[0]} has trained this model already: build its data set again with the new reference, and "
-                f"train it again"
+                f"{known[0]} has trained this model already: build its data with the new reference, and train it again"
             )
 
 

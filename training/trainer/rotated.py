@@ -77,8 +77,7 @@ def turns_in(folder: Path) -> Turns:
             raise BadData(f"{path} tested no single host, and is of no rotation: name its file instead of a folder")
         if tested[0] in split["train_hosts"]:
             raise BadData(
-                f"{path} names {tested[0]} among the hosts that trained it, and so cannot be judged on it: train it "
-                "again"
+                f"{path} names {tested[0]} among the hosts that trained it, so it cannot be judged there: train again"
             )
         hosts = sorted({*split["train_hosts"], *tested})
         kinds.setdefault(repr((document["model"], document["mode"], document["hyper"], hosts)), path)

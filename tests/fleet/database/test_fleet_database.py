@@ -330,8 +330,9 @@ def test_nothing_is_acknowledged_in_a_file_that_another_program_took_away(tmp_pa
     if how in ("replaced", "overwritten"):  # by a file that the log of ours must not damage
         with closing(SqliteDatabase(path)) as found:
             assert (hosts(found), found.damage()) == (["theirs"], [])
-    if how in ("replaced", "log removed"):  # what was acknowledged is in our file
-        with closing(SqliteDatabase(away if how == "replaced" else path)) as found:
+    kept = [away, Path(f"{path}.kept")] if how == "replaced" else [Path(f"{path}.kept" if how == "removed" else path)]
+    for each in kept if how in ("removed", "replaced", "log removed") else ():  # what was acknowledged is in our file
+        with closing(SqliteDatabase(each)) as found:
             assert (hosts(found), found.damage()) == (["more of ours", "ours"], [])
 
 

@@ -56,6 +56,8 @@ def test_no_more_jobs_than_the_limit_are_moved_at_once():
     found = [Target(str(n), "x", JobStatus.PENDING, None, None, True) for n in range(acts.JOBS_MAX + 1)]
     forecast = forecast_of(JobAct.CANCEL, found, 0.0)
     assert (len(forecast.targets), forecast.whole) == (acts.JOBS_MAX, False)
+    held = [each._replace(held_at=1.0) for each in found]
+    assert what(forecast_of(JobAct.HOLD, [*held, *found[:2]], 0.0)) == "hold 2 pending jobs"
 
 
 def test_what_is_lost_is_said_and_what_is_not_is_not():

@@ -299,6 +299,14 @@ def test_two_receivers_share_neither_database_nor_store(plan, capsys):
             assert " is in use (" in said
 
 
+def test_a_copy_of_a_database_that_was_replaced_is_not_passed_over(plan, capsys):
+    (plan.parent / "jobs.db.kept").touch()
+    code, said = refused(capsys, arguments(plan))
+    assert code == 1
+    assert "jobs.db.kept has all work until" in said
+    assert not (plan.parent / "jobs.db").exists()
+
+
 @pytest.mark.parametrize("store_holds", ["a mark", "models"])
 def test_a_receiver_that_is_refused_a_store_leaves_no_database(plan, capsys, store_holds):
     store = ArtifactStore(plan.parent / "models")

@@ -47,8 +47,7 @@ def check_alike(names: Iterable[str], what: str) -> None:
             elif other.strip().casefold() == name.strip().casefold():
                 by = "case"
             raise DataError(
-                f"The {what}s {other!r} and {name!r} differ by {by} only: spell them alike if they are one, "
-                "or rename one of them."
+                f"The {what}s {other!r} and {name!r} differ by {by} only: spell them alike, or rename one of them."
             )
 
 

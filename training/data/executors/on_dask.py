@@ -24,13 +24,9 @@ def open_engine(address: str, jobs: int | None, _folder: Path) -> Engine:
     from distributed.scheduler import KilledWorker
     from distributed.versions import VersionMismatchWarning
 
-    gone = (
-        f"the Dask scheduler at {address} is gone: start it again and run the same command, which resumes where it "
-        "stopped"
-    )
+    gone = f"the Dask scheduler at {address} is gone: start it again and run the same command, which resumes"
     no_workers = (
-        f"the Dask scheduler at {address} has no workers: start some (dask worker {address} --nthreads 1), and run it "
-        "again"
+        f"the Dask scheduler at {address} has no workers: start one (dask worker {address} --nthreads 1), and run again"
     )
     logging.getLogger("distributed").setLevel(logging.CRITICAL)  # lost connections are a sentence of ours
     try:
@@ -42,8 +38,7 @@ def open_engine(address: str, jobs: int | None, _folder: Path) -> Engine:
             client = Client(address, timeout=CONNECT_S, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise EngineError(
-            f"no Dask scheduler answers at {address} ({first_line(error)}): start one (dask scheduler), or name its "
-            "address"
+            f"no Dask scheduler answers at {address} ({first_line(error)}): start one, or fix the address"
         ) from None
 
     def workers(timeout_s: float) -> bool:

@@ -84,8 +84,7 @@ def dialect_of(path: Path, names: Sequence[str]) -> Dialect:
         names = names or _named_in(remark, delimiter, columns)
         if not names:
             raise DataError(
-                f"{path} does not name its columns: name each of the {columns} with --columns NAME,NAME,…, or in a "
-                "first line."
+                f"{path} does not name its columns: name all {columns} with --columns NAME,NAME,…, or in a first line."
             )
     elif names:
         raise DataError(f"{path} names its columns in its first line: leave --columns out, or that line.")

@@ -60,8 +60,7 @@ class IncidentLog(NamedTuple):
         one, other, of = (self.path, where, role) if times.NO_ZONE in self.role else (where, self.path, self.role)
         have = "those of {} do" if "dates" in of else "{} has numbers"
         raise DataError(
-            f"The dates of {one} name no time zone and {have.format(other)}: write the dates in UTC, with Z at their "
-            "end."
+            f"The dates of {one} name no time zone and {have.format(other)}: write dates in UTC, with Z at their end."
         )
 
 

@@ -337,8 +337,7 @@ def without_missing(windows: Ingested, *, most: float, drop: bool, room: Working
         if rare:
             raise DataError(f"Nothing is left: {_said_rare(rare[0], windows)}, or leave it out with --ignore.")
         raise DataError(
-            f"Nothing is left: each window has {limit}; allow more with --max-missing, or leave channels out with "
-            "--ignore."
+            f"Nothing is left: each window has {limit}: allow more with --max-missing, or --ignore channels."
         )
     out = (
         []

@@ -55,8 +55,7 @@ def marked(label: Codes, names: tuple[str, ...], benign: Collection[str], mark: 
     odd = sorted({names[number] for number in np.unique(label[mark]).tolist()} - set(benign))
     if odd:
         raise DataError(
-            f"A reference shows a host's ordinary work, and some of it is labelled {listed(odd)}: fix the label, or "
-            "the mark."
+            f"A reference shows a host's ordinary work, and some is labelled {listed(odd)}: fix label or mark."
         )
     return np.where(mark, np.int32(len(names)), label), (*names, MARK)
 

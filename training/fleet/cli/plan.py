@@ -193,10 +193,7 @@ def _place(answer: Json, file: Path) -> Path:
     target = Path(str(said))
     if not said or not mark or mark_of(target) != mark:
         where = f"{printable(said or 'its manifest')} on {machine or 'its machine'}"
-        raise CannotError(
-            f"the receiver reads {where}, which is not here: put {file} there, then `cis490-jobs apply` or "
-            "`cis490-jobs reload`"
-        )
+        raise CannotError(f"the receiver reads {where}, which is not here: put {file} there, then `cis490-jobs reload`")
     return target.resolve()
 
 

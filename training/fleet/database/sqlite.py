@@ -202,6 +202,8 @@ class SqliteDatabase:
         else:
             what = "another file is in the place of" if there else "another program removed"
             self._try("PRAGMA wal_checkpoint(TRUNCATE)")  # into the file that was moved away
+            self._try(f"VACUUM INTO '{self.path}.kept'")  # of a file that has no name any more, nothing else stays
+            remedy = f"put {self.path}.kept, which has all that was written, in its place before the next start"
         raise DatabaseLost(
             f"{what} the database {self.path} while it was in use, so nothing more is granted or taken in; {remedy}"
         )
@@ -379,7 +381,7 @@ class SqliteDatabase:
             raise _translated(error, self.path) from error
 
     def _try(self, sql: str) -> None:
-        """Execute a rollback or a checkpoint, and ignore SQLite's errors."""
+        """Execute a rollback, a checkpoint or a copy, and ignore SQLite's errors."""
         with contextlib.suppress(sqlite3.Error):
             self.connection.execute(sql)
 

@@ -103,8 +103,7 @@ def slots(value: Any) -> int | str:
         return SLOTS_AUTO
     if value == 0 and not isinstance(value, bool):
         raise WrongValueError(
-            f'must be at least 1, or "{SLOTS_AUTO}": to give a host no work, name it in denied_hosts, or stop its '
-            "worker"
+            f'must be at least 1, or "{SLOTS_AUTO}": to give a host no work, add it to denied_hosts, or stop its worker'
         )
     try:
         return whole(1, SLOTS_MAX)(value)

@@ -162,16 +162,19 @@ def _is_new(db: Path) -> bool:
 
 
 def _check_mark(db: Path, store: ArtifactStore) -> None:
-    """Raise StartError for a database and a store that do not belong together, before the database is opened and the
-    store marked."""
+    """Raise StartError for a database and a store that do not belong together, or a copy of a database that was
+    replaced under a receiver, before the database is opened and the store marked."""
     with _explained(f"the database {db}", "--db"):
         check_plain(db)
+    if Path(f"{db}.kept").exists():  # the file there now may be older
+        raise StartError(
+            f"{db}.kept has all work until {db} was removed or replaced: put it in its place, or move it away"
+        )
     new = _is_new(db)
     if new and next(store.artifacts(), None) is not None:  # it would train everything again and empty the index
         raise StartError(
             f"there is no database at {db}, but models in {store.root}: `cis490-jobs restore FOLDER` brings a backup "
-            "back, `cis490-jobs rebuild` makes a new one from them; to begin with an empty database, move that "
-            "folder away"
+            "back, `cis490-jobs rebuild` makes a new one from them; to begin with none, move that folder away"
         )
     own, marked = None if new else named_in(db), store.marked()
     if marked is None or (own is None and not new) or marked == own:

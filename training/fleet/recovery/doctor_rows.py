@@ -132,8 +132,7 @@ QUESTIONS = (
     ),
     Question(
         "doctor_curves",
-        "epoch {epoch} of attempt {attempt} of job {job_id} came with line {line}, but only {log_next} lines are "
-        "counted",
+        "epoch {epoch} of attempt {attempt} of job {job_id} came with line {line}, but {log_next} lines are counted",
         HISTORY,
     ),
     Question("doctor_generations", "job {name} is in generation {generation}, and its events lead to {begun}"),

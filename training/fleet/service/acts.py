@@ -24,6 +24,7 @@ from training.fleet.wire.messages import HostOrderReply, ReleaseReply
 from training.printable import counted, duration
 
 JOBS_MAX = 10_000  # in one act
+FOUND_MAX = 1_000_000  # jobs, from which those of one act are chosen
 PORTION = 100  # jobs moved in one transaction: claims wait so long
 _LIVE = "live"
 _STATES = (_LIVE, "pending", "failed", "completed", "cancelled")
@@ -91,17 +92,19 @@ def applies(doing: JobAct, target: Target) -> bool:
 
 
 def forecast_of(doing: JobAct, found: Sequence[Target], now: float) -> ActOutlook:
-    """Compute what an act would do with these jobs; only the first ``JOBS_MAX`` of them are considered."""
-    targets = tuple(each for each in found[:JOBS_MAX] if applies(doing, each))
+    """Compute what an act would do with these jobs; of those that it changes, only the first ``JOBS_MAX`` are
+    considered."""
+    fit = [each for each in found if applies(doing, each)]
+    targets = tuple(fit[:JOBS_MAX])
     ends = doing in (JobAct.CANCEL, JobAct.REQUEUE)
     lost = [now - each.claimed_at for each in targets if ends and each.state == _LIVE and each.claimed_at is not None]
     return ActOutlook(
         doing,
         targets,
         Counter(each.state for each in targets),
-        len(found[:JOBS_MAX]) - len(targets),
+        len(found) - len(fit),
         sum(max(0.0, each) for each in lost),
-        len(found) <= JOBS_MAX,
+        len(fit) <= JOBS_MAX,
     )
 
 
@@ -132,14 +135,13 @@ def state_word(state: str) -> str:
 
 
 def chosen(database: Database, selection: Selection) -> list[Target]:
-    """Read the selected jobs from the database; leave out ids that no job has. If a filter matches too many jobs for
-    one act, return one more than ``JOBS_MAX``."""
-    most = JOBS_MAX + 1
+    """Read the selected jobs from the database; leave out ids that no job has, and what a filter matches beyond
+    ``FOUND_MAX``."""
     if selection.job_ids:
         rows = [row for each in selection.job_ids if (row := database.one("job", job_id=each)) is not None]
     else:
         selection.wanted.check()
-        rows = database.all("jobs_chosen", **selection.wanted.parameters(), most=most)
+        rows = database.all("jobs_chosen", **selection.wanted.parameters(), most=FOUND_MAX)
     return [Target(*(row[name] for name in Target._fields))._replace(status=JobStatus(row["status"])) for row in rows]
 
 

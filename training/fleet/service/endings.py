@@ -320,8 +320,7 @@ class Uploads(Calls):
             if each.end_reason is EndReason.COMPLETED and each.host == host_id and claim_id in said:
                 raise Refusal(
                     ProblemType.LEASE_SUPERSEDED,
-                    f"that claim completed job {job.name} before, and an operator requeued it to be trained again; "
-                    "drop the work",
+                    f"that claim completed job {job.name} before, and an operator requeued it since; drop the work",
                 )
         return job
 

@@ -109,8 +109,7 @@ class IncidentTable:
         if before is None and self._db.number("count_watches") >= WATCHES_MAX:
             raise Refusal(
                 ProblemType.SLOW_DOWN,
-                f"{WATCHES_MAX} watches are known here, the most that are kept; those that are silent for 90 days are "
-                "forgotten",
+                f"{WATCHES_MAX} watches are known here, the most kept; one that is silent for 90 days is forgotten",
                 retry_after_s=HOUR_S,
             )
         broken = int(before is not None and silent(before, now))

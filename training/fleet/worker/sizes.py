@@ -20,8 +20,7 @@ def grown(options: Options) -> Iterator[Grown]:
     yield _below(
         "files that trainers saved to resume from, in",
         options.resume,
-        f"{saved_states.KEPT_MAX} jobs, {size(saved_states.BYTES_MAX)} besides the newest, and two weeks; until "
-        f"their job is over",
+        f"{saved_states.KEPT_MAX} jobs, {size(saved_states.BYTES_MAX)} besides the newest, two weeks; until jobs end",
     )
     output = f"{outbox.ATTEMPTS_KEPT} attempts, {size(outbox.BYTES_KEPT)}"
     yield _below("files of output, also undelivered, in", options.outbox, output)

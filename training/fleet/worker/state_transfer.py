@@ -82,8 +82,7 @@ class StateTransfer:
                 log.info("%s resumes from the state that %s saved", self.assignment.name, known.host)
         except (ClientError, FolderError, OSError) as error:
             log.warning(
-                "%s: the state that %s saved cannot be fetched (%s); it starts from this host's own state, or from "
-                "nothing",
+                "%s: the state that %s saved cannot be fetched (%s); it starts from this host's own, if any",
                 self.assignment.name, known.host if known else self.host, one_line(error),
             )  # fmt: skip
         if here is None:

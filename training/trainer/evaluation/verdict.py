@@ -127,8 +127,7 @@ SUBJECTS = {
             lambda f: f.rank["ci95"] is not None and f.rank["value"] > CHANCE and f.powerless,
         ),
         "interval contains 0.5, and the exact test does not refuse chance": poor(
-            "Not distinguishable from chance on this test (AUROC {auroc}, 95 % interval {auroc_interval}): do not use "
-            "it.",
+            "Not distinguishable from chance here (AUROC {auroc}, 95 % interval {auroc_interval}): do not use it.",
             lambda f: f.rank["ci95"] is not None,
         ),
         "no interval, AUROC 0.5 or below": poor(
@@ -201,8 +200,7 @@ SUBJECTS = {
             lambda f: _surely_loud(f) and _loud(f),
         ),
         "interval above the promise": caution(
-            "{Where} it raises somewhat more false alarms than promised: {false} ({false_interval}) instead of "
-            "{target}.",
+            "{Where} it raises somewhat more false alarms than promised: {false} ({false_interval}), not {target}.",
             _surely_loud,
         ),
         "interval ends below twice the promise": good(
@@ -279,8 +277,7 @@ SUBJECTS = {
     },
     LEAKAGE: {
         "AUROC above 0.99": caution(
-            "An AUROC of {auroc_exactly} smells of leakage: look for a channel that gives the label away before "
-            "believing it{alone}.",
+            "An AUROC of {auroc_exactly} smells of leakage: look first for a channel that gives the label away{alone}.",
             lambda f: f.rank["value"] is not None and f.rank["value"] > TOO_GOOD,
         )
     },
