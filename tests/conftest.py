@@ -15,15 +15,27 @@ from hypothesis import HealthCheck, settings
 from training.fleet.database.sqlite import SqliteDatabase
 from training.trainer.contract import limit_threads
 
+OWN = "_hypothesis_internal_use_settings"  # where a test has settings of its own
 limit_threads(1)  # as trainers do by themselves; tests run side by side, and threads that wait for a core burn it
 
 
 def pytest_collection_modifyitems(items):
-    """Mark as thorough what is like others that stay: of the nets, ``cnn`` and ``transformer_ssl`` stand for all."""
+    """Mark as thorough what is like others that stay: of the nets, ``cnn`` and ``transformer_ssl`` stand for all.
+
+    Of a test's cases every second one, where the test is marked so; and `make test` halves examples by hand as well.
+    """
     for item in items:
         given = getattr(item, "callspec", None)
-        if given and not {"gru", "lstm", "transformer"}.isdisjoint(str(value) for value in given.params.values()):
+        if given and (
+            not {"gru", "lstm", "transformer"}.isdisjoint(str(value) for value in given.params.values())
+            or (item.get_closest_marker("half") and sum(set(given.indices.values())) % 2)
+        ):
             item.add_marker(pytest.mark.thorough)
+    if settings.default is settings.get_profile("half"):
+        for test in {item.function for item in items}:
+            own = getattr(test, OWN, settings.default)
+            if own is not settings.default:
+                setattr(test, OWN, settings(own, max_examples=(own.max_examples + 1) // 2))
 
 
 def pytest_collection_finish():

@@ -176,6 +176,7 @@ def test_a_write_that_ends_before_its_last_step_leaves_what_was_there(tmp_path, 
     assert content(tmp_path) == before
 
 
+@pytest.mark.half
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a kill at a place is made by a fork")
 @pytest.mark.parametrize("references", [True, False])
 def test_a_writer_that_is_killed_leaves_what_was_there_or_the_whole_new_data_set(tmp_path, monkeypatch, references):
@@ -324,6 +325,7 @@ def test_validation_is_summed_up(tmp_path):
         load_validation(tmp_path / VALIDATION_FILE)
 
 
+@pytest.mark.half
 @pytest.mark.parametrize(
     "odd", [pl.lit("x"), pl.lit(None), pl.lit(float("nan")), pl.lit(7), pl.lit([1]), "some are missing"], ids=str
 )

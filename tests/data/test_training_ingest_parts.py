@@ -91,6 +91,7 @@ def test_any_size_of_part_gives_the_same(tmp_path_factory, text, part, flags):
     assert outcome(path, WorkingMemory(part_bytes=part, folder=folder), flags) == outcome(path, WorkingMemory(), flags)
 
 
+@pytest.mark.half
 @pytest.mark.parametrize("odd", sorted(CELLS))
 def test_columns_of_odd_cells_are_the_same_in_small_parts(tmp_path, odd):
     """The property above draws few of them; in parts of some rows a column may be now of one type, now of another."""
@@ -99,6 +100,7 @@ def test_columns_of_odd_cells_are_the_same_in_small_parts(tmp_path, odd):
     assert outcome(path, WorkingMemory(part_bytes=2000, folder=tmp_path), {}) == outcome(path, WorkingMemory(), {})
 
 
+@pytest.mark.half
 @pytest.mark.parametrize("part", [100, 2000])
 def test_parquet_in_parts_gives_what_text_gives(tmp_path, part):
     rows = recordings().with_columns(x=pl.when(pl.int_range(pl.len()) % 40 == 7).then(None).otherwise(pl.col("x")))

@@ -169,6 +169,7 @@ SAID = {
 }  # fmt: skip
 
 
+@pytest.mark.half
 @pytest.mark.parametrize("name", SAID)
 def test_what_is_to_be_known_of_the_table_is_said_of_the_model(tmp_path, name):
     rows, options, says = SAID[name]
@@ -290,6 +291,7 @@ _FIRST = dict(zip(("t", "values"), telemetry_builders.signal(seed=0, strength=0.
 _PART = {"t": _FIRST["t"][:120], "values": _FIRST["values"][40:], "duration_s": 15.0}
 
 
+@pytest.mark.half
 @pytest.mark.parametrize("name", QUARANTINED)
 @drawn(1)
 @given(beside=st.sampled_from(["other hosts", "other phases", "channels in another order"]))

@@ -189,6 +189,7 @@ def usual(tmp_path_factory):
     return windows(Ingested(folder, None).load())
 
 
+@pytest.mark.half
 @pytest.mark.parametrize("case", CASES, ids=repr)
 def test_a_table_is_read_right_or_refused_with_the_flag_that_reads_it_right(case, ingested, usual, tmp_path):
     rows = base() if case.make is None else case.make(base())

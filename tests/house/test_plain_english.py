@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -40,8 +41,13 @@ def texts():
                 yield f"{path.relative_to(ROOT)}:{node.lineno}", node.value in docstrings, " ".join(node.value.split())
 
 
+@cache
+def all_texts():
+    return list(texts())
+
+
 def found(docstrings):
-    looked_at = [(at, text) for at, is_docstring, text in texts() if is_docstring is docstrings]
+    looked_at = [(at, text) for at, is_docstring, text in all_texts() if is_docstring is docstrings]
     return [f"{at}: {hit[0]!r}" for at, text in looked_at for hit in PATTERN.finditer(text)]
 
 
@@ -61,7 +67,7 @@ def test_docstrings_have_few_idioms():
 
 
 def test_few_sentences_of_docstrings_are_long():
-    sentences = [each for _, is_doc, text in texts() if is_doc for each in re.split(r"(?<=[.:;!?])\s+", text)]
+    sentences = [each for _, is_doc, text in all_texts() if is_doc for each in re.split(r"(?<=[.:;!?])\s+", text)]
     long = [each for each in sentences if len(each.split()) > LONG_WORDS]
     assert len(long) <= LONG_SHARE_MAX * len(sentences), f"{len(long)} of {len(sentences)}:\n" + "\n".join(long)
 

@@ -94,6 +94,7 @@ def test_a_receiver_starts_though_a_data_set_is_gone_so_that_it_can_be_pushed(fl
     assert [job["name"] for job in fleet.client.jobs()["jobs"] if job["in_manifest"]] == ["gbt"]
 
 
+@pytest.mark.half
 @pytest.mark.parametrize(
     "place", ["client.sent.GET", *(f"worker.fetch.{each}" for each in ("piece", "stamped", "whole"))]
 )

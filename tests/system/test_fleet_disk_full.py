@@ -13,6 +13,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.half
 @pytest.mark.parametrize("disk", DISKS)
 def test_it_goes_on_when_there_is_space_again(disk):
     if namespace() is None:

@@ -14,6 +14,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.half
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_job_completes_once_whatever_the_network_does(kind):
     assert strike_at(kind, full=False)["strikes"] >= 5

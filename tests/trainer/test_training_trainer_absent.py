@@ -43,6 +43,7 @@ def test_a_family_learns_from_hosts_that_lack_a_channel(model, without_second, t
     assert score(first.checkpoint, without_second)["score"].is_finite().all()
 
 
+@pytest.mark.half
 @pytest.mark.parametrize("model", ["gbt", "mlp", "cnn", "transformer_ssl"])
 def test_windows_that_lack_a_channel_are_scored_and_do_not_move_the_others(model, data, without_second, tmp_path):
     checkpoint = trained(model, data, tmp_path).checkpoint

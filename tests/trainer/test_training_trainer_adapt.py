@@ -55,6 +55,7 @@ def test_without_data_only_the_level_is_set_and_that_is_said(base, data, tmp_pat
     assert told.of("gamma") == level.of("gamma")
 
 
+@pytest.mark.half
 @pytest.mark.parametrize("model", ["gbt", "mlp"])
 def test_with_its_data_a_model_learns_from_the_reference_as_well(model, base, data, tmp_path, capsys):
     start = base if model == "gbt" else trained(model, data, tmp_path / "base", *HOST).checkpoint

@@ -26,7 +26,7 @@ CPU = torch.device("cpu")
 NOTHING_HELD = MemoryLimits(held_bytes=0, pool_bytes=16_000, page_bytes=4_000, run=4)
 
 
-@pytest.mark.parametrize("model", ["gbt", "mlp", "transformer_ssl"])
+@pytest.mark.parametrize("model", [pytest.param("gbt", marks=pytest.mark.thorough), "mlp", "transformer_ssl"])
 def test_a_run_beyond_memory_repeats_and_goes_on_after_a_stop(model, data, tmp_path):
     trained(model, data, tmp_path / "a", limits=NOTHING_HELD)
     argv = arguments(model, data, tmp_path / "b", *SHORT[model])

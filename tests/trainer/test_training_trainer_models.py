@@ -1,6 +1,7 @@
 """The rules for every family: shapes, oddities of data, repetition, interruption, and reading back."""
 
 import io
+from functools import cache
 from statistics import geometric_mean
 
 import numpy as np
@@ -42,11 +43,17 @@ pytestmark = pytest.mark.usefixtures("one_anomaly_method")
 OVER_TIME = ("cnn", "gru", "lstm", "transformer")
 
 
+@pytest.fixture(scope="module")
+def once(one_anomaly_method, data, tmp_path_factory):
+    """Train a model as :func:`trained` does, for the first test that asks; others get the same run, to be read."""
+    return cache(lambda model: trained(model, data, tmp_path_factory.mktemp(model)))
+
+
 @pytest.mark.parametrize("model", families.FAMILIES)
-def test_a_family_learns_repeats_and_reads_itself_back(model, data, tmp_path):
-    first = trained(model, data, tmp_path / "a")
-    trained(model, data, tmp_path / "b")
-    assert files(tmp_path / "a") == files(tmp_path / "b")
+def test_a_family_learns_repeats_and_reads_itself_back(model, data, once, tmp_path):
+    first = once(model)
+    trained(model, data, tmp_path)
+    assert files(first.out) == files(tmp_path)
     assert [event["event"] for event in first.events][:2] == ["start", "data"]
     assert first.events[-1]["event"] == "done"
     judged = judge(first.checkpoint, data)
@@ -63,17 +70,17 @@ def test_a_family_learns_repeats_and_reads_itself_back(model, data, tmp_path):
 
 
 @pytest.mark.parametrize("model", families.FAMILIES)
-def test_an_interrupted_run_ends_like_one_that_never_stopped(model, data, tmp_path):
-    trained(model, data, tmp_path / "a")
-    argv = arguments(model, data, tmp_path / "b", *SHORT[model])
-    ends_like(tmp_path / "a", argv, (1, 3, 8, 24, 31), tmp_path / "b")
+def test_an_interrupted_run_ends_like_one_that_never_stopped(model, data, once, tmp_path):
+    argv = arguments(model, data, tmp_path, *SHORT[model])
+    ends_like(once(model).out, argv, (1, 3, 8, 24, 31), tmp_path)
 
 
+@pytest.mark.half
 @pytest.mark.parametrize("model", ["mlp", "gbt"])
 def test_a_run_that_moved_to_another_processor_goes_on_and_never_passes_for_a_run_of_one(
-    model, data, tmp_path, monkeypatch
+    model, data, once, tmp_path, monkeypatch
 ):
-    alone = trained(model, data, tmp_path / "a")
+    alone = once(model)
     with monkeypatch.context() as there:
         there.setattr(machine, "cpu", lambda **_: {"machine": "aarch64"})
         assert run(arguments(model, data, tmp_path / "b", *SHORT[model]), stop=StopAfter(24)).code == Exit.INTERRUPTED
@@ -96,6 +103,7 @@ def test_networks_take_every_permitted_shape(model, channels, samples, classes, 
     assert logits.isfinite().all()
 
 
+@pytest.mark.half
 @pytest.mark.usefixtures("no_rival_models")
 @pytest.mark.parametrize(
     ("model", "more"),
@@ -112,6 +120,7 @@ def test_permitted_hyperparameters_never_clash(model, more, data, tmp_path):
     trained(model, data, tmp_path, *more, mode="realistic")
 
 
+@pytest.mark.half
 @pytest.mark.parametrize("model", ["gbt", "mlp", "cnn", "combined"])
 def test_many_classes(model, tmp_path):
     data = make_data(tmp_path / "data", classes=4, episodes=48)
@@ -120,6 +129,7 @@ def test_many_classes(model, tmp_path):
     assert np.allclose(scored.select("^p_.*$").to_numpy().sum(axis=1), 1, atol=1e-6)
 
 
+@pytest.mark.half
 @pytest.mark.parametrize("model", ["gbt", "cnn"])
 def test_classes_none_of_which_is_benign(model, tmp_path, monkeypatch):
     """Nothing is set aside, and each recording once decides on the temperature without having trained that model."""
@@ -154,7 +164,9 @@ def test_classes_none_of_which_is_benign(model, tmp_path, monkeypatch):
     ends_like(tmp_path / "a", argv, (1, 3, 8, 24, 31), tmp_path / "b")
 
 
-@pytest.mark.parametrize("model", ["gbt", "cnn", "transformer_ssl"])
+@pytest.mark.parametrize(
+    "model", [*(pytest.param(each, marks=pytest.mark.thorough) for each in ("gbt", "cnn")), "transformer_ssl"]
+)
 def test_forty_windows_of_the_largest_size(model, tmp_path, request):
     if model != "gbt":  # the rival models are the same beside each
         request.getfixturevalue("no_rival_models")
@@ -164,13 +176,13 @@ def test_forty_windows_of_the_largest_size(model, tmp_path, request):
     assert ended.code == Exit.DONE, ended.sentence
 
 
-def test_bins_from_some_of_the_windows_teach_as_much(data, tmp_path, monkeypatch):
-    whole = trained("gbt", data, tmp_path / "all")
+def test_bins_from_some_of_the_windows_teach_as_much(data, once, tmp_path, monkeypatch):
+    whole = once("gbt")
     monkeypatch.setattr(gbt, "MOST_SKETCHED", 60)
     monkeypatch.setattr(gbt, "MOST_SHOWN", 20)
-    few = trained("gbt", data, tmp_path / "few")
+    few = trained("gbt", data, tmp_path)
     assert few.events[-1]["metric"] == pytest.approx(whole.events[-1]["metric"], abs=0.05)
-    assert files(tmp_path / "few") != files(tmp_path / "all")
+    assert files(tmp_path) != files(whole.out)
 
 
 @pytest.mark.usefixtures("no_rival_models")

@@ -122,7 +122,7 @@ def test_data_that_nothing_can_be_learnt_from_end_in_one_sentence(model, made, s
     assert ended.sentence.count("\n") == 1
 
 
-@pytest.mark.parametrize(("target", "holds"), [("0.05", False), ("0.2", True)])
+@pytest.mark.parametrize(("target", "holds"), [pytest.param("0.05", False, marks=pytest.mark.thorough), ("0.2", True)])
 def test_windows_that_can_set_no_threshold_train(target, holds, tmp_path):
     """Four classes, one of which is taken for benign, with too few windows for 5 %, just enough for 20 %."""
     names = [str(number) for number in range(4)]

@@ -592,6 +592,7 @@ def newcomer():
     return json.loads(done.stdout)
 
 
+@pytest.mark.thorough
 def test_newcomer_is_refused_while_there_is_no_receiver():
     told = newcomer()["no_receiver"]
     assert told["code"] == 1

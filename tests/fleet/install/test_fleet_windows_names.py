@@ -26,6 +26,7 @@ from training.fleet.process.ended import Ended
 from training.fleet.process.supervise import LocalRunner, SpawnFailedError
 
 
+@pytest.mark.thorough
 def test_every_module_imports_without_the_names_of_posix():
     done = subprocess.run(
         [sys.executable, "-W", "error::ImportWarning", str(CHILDREN / "without_posix.py"), "win32", "linux"],

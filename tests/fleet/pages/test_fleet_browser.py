@@ -83,10 +83,11 @@ def violations(page):
     return [f"{each['id']}: {node['html']}" for each in found["violations"] for node in each["nodes"]]
 
 
+@pytest.mark.parametrize("looks", [LOOKS[::3], pytest.param(LOOKS[1:3], marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_accessible_and_quiet_in_every_look(name, fleet, browser):
+def test_a_page_is_accessible_and_quiet_in_every_look(name, looks, fleet, browser):
     seen = visit(browser, fleet.url + PAGES[name])
-    for scheme, width in LOOKS:
+    for scheme, width in looks:
         seen.page.emulate_media(color_scheme=scheme)
         seen.page.set_viewport_size({"width": width, "height": 800})
         assert violations(seen.page) == [], (scheme, width)
@@ -97,6 +98,7 @@ def test_a_page_is_accessible_and_quiet_in_every_look(name, fleet, browser):
     seen.page.context.close()
 
 
+@pytest.mark.half
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_can_be_used_by_keyboard_alone(name, fleet, browser):
     """Everything that can be used is reached by Tab and shows it; the first step skips to the content."""

@@ -169,6 +169,7 @@ BROKEN = [
 ]  # fmt: skip
 
 
+@pytest.mark.half
 @pytest.mark.parametrize(("check", "statements"), BROKEN)
 def test_every_promise_about_rows_is_asked_about(state, check, statements):
     change(state, *statements)

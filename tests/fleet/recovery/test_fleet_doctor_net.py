@@ -96,6 +96,7 @@ def changed(state, table, column, *, by_hand=True):
             path.write_bytes(data)
 
 
+@pytest.mark.half
 @pytest.mark.parametrize(("table", "column"), columns())
 def test_every_column_is_looked_at(sound, table, column):
     with changed(sound, table, column):
@@ -192,6 +193,7 @@ UNTOLD = {
 }
 
 
+@pytest.mark.half
 @pytest.mark.parametrize(("table", "column"), columns())
 def test_without_checksums_what_follows_from_something_is_compared(sound, table, column):
     why = UNTOLD.get(table, {}).get(column)

@@ -113,6 +113,7 @@ def used(house):
     return int((pages - free) * size)
 
 
+@pytest.mark.thorough
 def test_a_year_stays_as_small_as_the_page_says(house):
     text = PAGE.read_text(encoding="utf-8")
     example = re.search(r"```toml\n(\[retention\].*?)```", text, re.DOTALL)

@@ -507,6 +507,7 @@ def output(fleet, attempt):
         lines += page["lines"]
 
 
+@pytest.mark.half
 @pytest.mark.skipif(os.name != "posix", reason="kills POSIX processes")
 @pytest.mark.parametrize(
     "crash_at",
