@@ -10,6 +10,7 @@ import ast
 import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cached_property
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,10 @@ class Module:
     @classmethod
     def of(cls, name, source):
         return cls(name, ast.parse(source), source.count("\n"))
+
+    @cached_property
+    def nodes(self):
+        return list(ast.walk(self.tree))
 
     def is_any(self, patterns):
         return any(fnmatchcase(self.name, pattern) for pattern in patterns.split())
@@ -38,9 +43,9 @@ def modules(root, folder="training"):
     return found
 
 
-def imported(tree):
+def imported(nodes):
     """Every import with its line; ``from a import b`` counts as ``a.b``, which may be a module or a name in one."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -140,7 +145,7 @@ FENCES = (
 def keeps_its_layer(module):
     for fence in FENCES:
         if module.is_any(fence.who) and not module.is_any(fence.except_ or "-"):
-            for line, name in imported(module.tree):
+            for line, name in imported(module.nodes):
                 if within(name, fence.what) and not within(name, fence.except_ or "-"):
                     yield line, f"imports {name}: {fence.why}"
 
@@ -158,10 +163,10 @@ def reads_no_clock(module):
     why = "only training/clock.py reads clocks; take a Clock, so that tests and the simulation own time"
     if module.name == "training.clock":
         return
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Attribute) and CLOCK_READS.fullmatch(ast.unparse(node)):
             yield node.lineno, f"uses {ast.unparse(node)}: {why}"
-    for line, name in imported(module.tree):
+    for line, name in imported(module.nodes):
         if CLOCK_READS.fullmatch(name):
             yield line, f"imports {name}: {why}"
 
@@ -178,7 +183,7 @@ def holds_no_sql(module):
     # The recorded workloads that *are* a database at work speak its language; a user's table is asked in DuckDB's.
     if module.is_any("training.watch.recording.behaviours_* training.data.ingest.cells"):
         return
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         text = node.value if isinstance(node, ast.Constant) else None
         if not isinstance(text, str) or not SQL.match(text):
             continue
@@ -210,10 +215,10 @@ def starts_no_process(module):
 
 def starts(module):
     """Wherever a module imports or uses what starts processes."""
-    for line, name in imported(module.tree):
+    for line, name in imported(module.nodes):
         if STARTS.fullmatch(name):
             yield line, name
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Attribute) and STARTS.fullmatch(ast.unparse(node)):
             yield node.lineno, ast.unparse(node)
 
@@ -231,10 +236,10 @@ def stays_pure(module):
     if not (SAYS_PURE.search(ast.get_docstring(module.tree) or "") or module.is_any(PURE_PACKAGES)):
         return
     why = "this module decides; I/O, time and chance come in as arguments"
-    for line, name in imported(module.tree):
+    for line, name in imported(module.nodes):
         if within(name, IMPURE) and not within(name, PURE_PARTS):
             yield line, f"imports {name}: {why}"
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Call) and ast.unparse(node.func) in IMPURE_CALLS:
             yield node.lineno, f"calls {ast.unparse(node.func)}: {why}"
 
@@ -245,7 +250,7 @@ def writes_files_one_way(module):
     if module.is_any("training.files training.fleet.process.launcher training.watch.recording.behaviours*"):
         return
     why = "files.write_whole and settle wait for a reader on Windows, and sync file and folder"
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             called = ast.unparse(node.func)
             by_path = node.func.attr in {"replace", "rename"} and len(node.args) == 1
@@ -262,13 +267,13 @@ def imports_on_windows(module):
         return
     deferred = {
         id(inner)
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         for inner in ast.walk(node)
     }
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Import | ast.ImportFrom) and id(node) not in deferred:
-            for line, name in imported(ast.Module([node], [])):
+            for line, name in imported([node]):
                 if within(name, POSIX_ONLY):
                     yield line, f"imports {name}, which Windows lacks: do it where it is needed"
 
@@ -277,7 +282,7 @@ NARROWS = re.compile(r"[\w.]+ is not None|isinstance\(.*\)")
 
 
 def asserts_no_promise(module):
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Assert) and (node.msg or not NARROWS.fullmatch(ast.unparse(node.test))):
             yield node.lineno, "an assert may only narrow a type, without a text: python -O leaves it out; use certain"
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "__doc__":
@@ -290,7 +295,7 @@ OPENERS = re.compile(r"(?:PURE: )?(?:Wh(?:at|ether|o|ose|om|oever|atever|ere|ich
 def opens_plainly(module):
     """Refuse docstrings that begin with a clause, which hides what the thing is or does."""
     documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, documented) and (found := OPENERS.match(ast.get_docstring(node) or "")):
             line = node.body[0].lineno
             yield line, f"a docstring begins with {found[0]!r}: begin with a verb in the imperative or a noun phrase"
@@ -416,7 +421,7 @@ def circles(found):
     arrows = {}
     for module in found:
         arrows[module.name] = set()
-        for _, name in imported(module.tree):
+        for _, name in imported(module.nodes):
             while name and name not in names:
                 name = name.rpartition(".")[0]
             if name and name != module.name:
@@ -449,7 +454,7 @@ def each_other(found):
     arrows = {}
     for module in found:
         here = room(module.name)
-        for line, name in imported(module.tree):
+        for line, name in imported(module.nodes):
             if within(name, "training") and (there := room(name)) != here:
                 arrows.setdefault((here, there), []).append(f"{module.name}:{line}")
     for here, there in sorted(arrows):

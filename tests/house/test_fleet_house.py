@@ -202,8 +202,8 @@ def page(name):
 
 def addresses(module):
     """Every address of the API in a module's text, without its query; each value put into it is an ``x``."""
-    joined = {id(part) for node in ast.walk(module.tree) if isinstance(node, ast.JoinedStr) for part in node.values}
-    for node in ast.walk(module.tree):
+    joined = {id(part) for node in module.nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in module.nodes:
         if isinstance(node, ast.JoinedStr | ast.Constant) and id(node) not in joined:
             parts = node.values if isinstance(node, ast.JoinedStr) else [node]
             said = "".join(str(part.value) if isinstance(part, ast.Constant) else "x" for part in parts)
@@ -278,7 +278,7 @@ def test_every_command_that_is_suggested_stands_in_backticks():
     """By them the flags that were given are put in; what is not within a sentence is not looked at."""
     bare = []
     for module in modules(ROOT, "training/fleet"):
-        nodes = list(ast.walk(module.tree))
+        nodes = module.nodes
         documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
         about = {ast.get_docstring(each, clean=False) for each in nodes if isinstance(each, documented)}
         texts = [each.value for each in nodes if isinstance(each, ast.Constant)]

@@ -29,17 +29,18 @@ from training.fleet.service.service import Service
 from training.fleet.service.wakes import Wakes
 
 OTHERS = range(75, 105)  # where a bug's own fleet shows it no more: of every sort some
-FIRST, FEWEST, MOST = 72, 60, 200  # fleets; from this one on, all that can happen soon has
+MOST = 200  # fleets that are looked at for what can happen and has not yet
 
 
 @pytest.mark.timeout(1200)  # a minute of work, on a machine that may be busy
-def test_no_promise_is_broken_in_any_fleet() -> None:
+@pytest.mark.parametrize(("first", "fewest"), [(72, 30), pytest.param(102, 170, marks=pytest.mark.thorough)])
+def test_no_promise_is_broken_in_any_fleet(first: int, fewest: int) -> None:
     """Look until each kind of fault and each row of the transition table has occurred, and the faults are many."""
     report = Report()
-    with contextlib.closing(run_many(range(FIRST, FIRST + MOST), jobs=min(2, os.cpu_count() or 1))) as verdicts:
+    with contextlib.closing(run_many(range(first, first + MOST), jobs=min(2, os.cpu_count() or 1))) as verdicts:
         for verdict in verdicts:
             report.add(verdict)
-            if report.violations or (report.seeds >= FEWEST and not report.never()):
+            if report.violations or (report.seeds >= fewest and not report.never()):
                 break
     table = "\n".join(report.lines())
     assert report.violations == [], f"replay one with `make sim SEED=…`\n{table}"
@@ -57,10 +58,10 @@ def _traced(seed: int, hash_seed: str) -> str:
 
 
 def test_a_seed_replays_byte_for_byte() -> None:
-    here = run_seed(88)
-    assert here.trace_hash == run_seed(88).trace_hash
-    assert here.trace_hash == _traced(88, "1") == _traced(88, "2")
-    assert here.trace_hash != run_seed(89).trace_hash
+    here = run_seed(73)
+    assert here.trace_hash == run_seed(73).trace_hash
+    assert here.trace_hash == _traced(73, "1") == _traced(73, "2")
+    assert here.trace_hash != run_seed(79).trace_hash
 
 
 def test_a_run_in_which_time_stands_still_is_a_violation() -> None:
@@ -108,6 +109,9 @@ def test_a_host_that_is_awake_is_not_woken_for_jobs_that_it_has_yet_to_do() -> N
 
 
 SLOW = {  # several fleets must be looked at
+    "a requeue forgets the hold",
+    "jobs pay for what a sick host did",
+    "what a crash left is counted twice",
     "a full disk is final",
     "a lost receipt ends the delivery",
     "accept any complete",

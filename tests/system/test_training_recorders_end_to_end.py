@@ -81,6 +81,7 @@ def of_sysstat(path):
     path.write_text(json.dumps(document))
 
 
+@pytest.mark.thorough
 def test_a_model_of_one_recorders_data_scores_anothers(server, tmp_path):
     (tmp_path / "incidents.csv").write_text(log_of_incidents())
     follow(walk("From a Prometheus to a report")[1:3], tmp_path, server=server)

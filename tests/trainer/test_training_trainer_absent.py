@@ -35,6 +35,7 @@ def without_second(tmp_path_factory):
     return make_data(tmp_path_factory.mktemp("lacking"), lacks={"beta": (1,)})
 
 
+@pytest.mark.half
 @pytest.mark.parametrize("model", families.FAMILIES)
 def test_a_family_learns_from_hosts_that_lack_a_channel(model, without_second, tmp_path):
     first = trained(model, without_second, tmp_path / "a")

@@ -396,6 +396,7 @@ def test_power_cut_at_every_operation(seed):
     assert states >= 1000, "the promise of this project is checked in 2,000 crash states, a thousand with each seed"
 
 
+@pytest.mark.half
 @pytest.mark.parametrize("first", [PowerCut(), OSError(errno.EIO, "I/O")], ids=["killed", "failed"])
 def test_power_cut_in_the_life_after(first):
     """The process is killed, or the disk fails once; it starts again on the same disk; then the power goes."""

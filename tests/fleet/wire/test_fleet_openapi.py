@@ -112,7 +112,9 @@ WORKERS_CALLS = "^/v1/(job/|model/|join|renew)"  # where a certificate makes a d
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.thorough)])
-@pytest.mark.parametrize(("kind", "paths"), [("app", ""), ("tls", WORKERS_CALLS)])
+@pytest.mark.parametrize(
+    ("kind", "paths"), [("app", ""), pytest.param("tls", WORKERS_CALLS, marks=pytest.mark.thorough)]
+)
 def test_no_made_up_call_is_answered_otherwise_than_documented(kind, paths, seed, tmp_path):
     """``python -m tests.api --calls 100000`` is the same for longer, at all addresses with TLS and without."""
     pytest.importorskip("schemathesis")
