@@ -20,6 +20,7 @@ def notes(found, word):
 # -- one value, in one class -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.half
 @pytest.mark.parametrize(("level", "value"), [(0, 0), (0, 0.25), (50, 0)])
 @pytest.mark.parametrize("where", [ATTACK, ~ATTACK])
 def test_a_value_that_one_class_repeats_is_noted(ingested, level, value, where):

@@ -28,6 +28,7 @@ def at(where, value, column="x"):
 # -- numbers that stand for nothing ------------------------------------------------------------------------------------
 
 
+@pytest.mark.half
 @pytest.mark.parametrize("value", [-999, 9999, 65535, -1e30])
 def test_a_number_far_out_that_means_missing_is_refused(ingested, value):
     rows = recordings().with_columns(**at(EVERY_29TH, value))

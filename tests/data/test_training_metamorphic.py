@@ -507,6 +507,7 @@ LEARNT = ("facts", "normaliser", "ranges", "hyper")
 QUICK = {"gbt": ("--n-estimators", "8"), "cnn": ("--epochs", "1")}
 
 
+@pytest.mark.half
 @pytest.mark.parametrize("family", QUICK)
 def test_a_model_learns_and_calibrates_on_its_own_sides_alone(tmp_path, model, family):
     """The test side changes nothing but the figures; the calibration side moves the threshold alone."""

@@ -60,6 +60,7 @@ def refused(whole, model, sidecar, data, folder):
     assert ".cc:" not in str(said.value), "a place in another's sources"
 
 
+@pytest.mark.half
 @pytest.mark.parametrize("name", BENT)
 def test_a_booster_with_an_impossible_tree_is_refused(whole, name, data, tmp_path):
     found = whole["gbt"].checkpoint.with_name("gbt_oracle.xgb.json").read_bytes()

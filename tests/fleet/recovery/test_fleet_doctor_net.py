@@ -103,6 +103,7 @@ def test_every_column_is_looked_at(sound, table, column):
         assert found(sound), f"nobody sees a change of {table}.{column}"
 
 
+@pytest.mark.half
 @pytest.mark.parametrize("table", ["identity", "seals", *COUNTED])
 @pytest.mark.parametrize("which", ["", "DESC"])
 def test_every_kind_of_row_is_missed(state, table, which):

@@ -293,6 +293,7 @@ class Cut:
         self._inner.close()
 
 
+@pytest.mark.half
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("at", range(1, 9))
 def test_a_push_that_was_cut_goes_on(receiver, folder, at, after, monkeypatch):
