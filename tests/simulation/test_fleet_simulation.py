@@ -58,9 +58,9 @@ def _traced(seed: int, hash_seed: str) -> str:
 
 
 def test_a_seed_replays_byte_for_byte() -> None:
-    here = run_seed(73)
-    assert here.trace_hash == run_seed(73).trace_hash
-    assert here.trace_hash == _traced(73, "1") == _traced(73, "2")
+    here = run_seed(78)
+    assert here.trace_hash == run_seed(78).trace_hash
+    assert here.trace_hash == _traced(78, "1") == _traced(78, "2")
     assert here.trace_hash != run_seed(79).trace_hash
 
 

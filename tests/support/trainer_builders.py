@@ -132,7 +132,7 @@ def arguments(model, data, out, *more, mode="oracle"):
     ]
 
 
-_BRIEF = {"n_estimators": 20, "epochs": 3, "batch_size": 32}
+_BRIEF = {"n_estimators": 30, "epochs": 3, "batch_size": 32}
 SHORT = {
     model: tuple(f"{each.flag}={_BRIEF[each.key]}" for each in family.hyper if each.key in _BRIEF)
     for model, family in families.FAMILIES.items()
