@@ -4,6 +4,7 @@ import subprocess
 import threading
 from argparse import ArgumentTypeError
 from concurrent.futures import Executor, Future
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -70,6 +71,13 @@ def test_no_more_is_sent_ahead_than_an_engine_can_work_on_soon():
 def test_an_engine_that_will_never_answer_is_told():
     with pytest.raises(EngineError, match=r"^it never answers$"):
         list(Losing(deaf=True).map(abs, [-1], ask_s=0.0))
+
+
+def test_what_is_lost_is_sent_again_while_an_earlier_chunk_is_awaited():
+    engine = Losing(losses=[False, True], deaf=True)
+    with pytest.raises(EngineError, match=r"^it never answers$"):
+        list(engine.map(abs, [-1, -2, -3], size=1, ask_s=0.0))
+    assert engine.sent == 4
 
 
 def test_nothing_is_sent_for_no_task():
@@ -158,3 +166,21 @@ def test_slurms_queue_is_read(monkeypatch, returncode, stdout, stderr, found):
     done = subprocess.CompletedProcess([], returncode, stdout, stderr)
     monkeypatch.setattr(on_slurm, "_asked", lambda *_: done)
     assert on_slurm.state_of("12") == found
+
+
+@pytest.mark.parametrize("bad", [("", "busy"), ("NODE_FAIL", "")])
+def test_a_slurm_job_is_given_up_only_for_bad_answers_in_a_row(tmp_path, monkeypatch, bad):
+    said, result = iter([bad, ("RUNNING", "")] * on_slurm.DEAF), tmp_path / "result"
+
+    def state_of(_):
+        answer = next(said, None)
+        if answer is None:
+            result.touch()
+        return answer or ("RUNNING", "")
+
+    for name, value in (("LOOK_S", 0.0), ("QUEUE_LOOKS", 1), ("state_of", state_of)):
+        monkeypatch.setattr(on_slurm, name, value)
+    job = SimpleNamespace(job_id=12, paths=SimpleNamespace(result_pickle=result), result=lambda: "done")
+    jobs = on_slurm.SlurmJobs(SimpleNamespace(submit=lambda *_: job), 1)
+    assert jobs.submit(abs, -1).result() == "done"
+    jobs.shutdown()

@@ -2,10 +2,13 @@
 
 import json
 from collections.abc import Mapping
+from types import SimpleNamespace
 
 import pytest
 from builders import a_job
 from receiver_running import Receiver
+
+from training.fleet.wire.incident_messages import WatchReply
 
 CAPABILITY = {"hostname": "mine", "cpu_cores": 4, "ram_available_gib": 8.0, "cuda_available": False}
 
@@ -53,3 +56,10 @@ def test_a_workers_loop_of_ones_own(receiver, tmp_path, as_items):
     assert last["error"] == "ValueError: no rows"
     assert client.log("good")["lines"] == ["epoch 1", "epoch 2"]
     assert json.dumps(client.claim(CAPABILITY)) == "null"
+
+
+@pytest.mark.parametrize("value", [{"number": 3}, SimpleNamespace(number=3)])
+def test_a_message_takes_no_default_for_what_it_is_made_from_lacks(value):
+    assert WatchReply.of(value, known=True) == WatchReply(number=3, known=True)
+    with pytest.raises((KeyError, AttributeError), match="known"):
+        WatchReply.of(value)

@@ -55,7 +55,7 @@ def fields_of(page):
 def test_no_more_jobs_than_the_limit_are_moved_at_once():
     found = [Target(str(n), "x", JobStatus.PENDING, None, None, True) for n in range(acts.JOBS_MAX + 1)]
     forecast = forecast_of(JobAct.CANCEL, found, 0.0)
-    assert (len(forecast.targets), forecast.whole) == (acts.JOBS_MAX, False)
+    assert (len(forecast.targets), forecast.whole, forecast.left_alone) == (acts.JOBS_MAX, False, 0)
     held = [each._replace(held_at=1.0) for each in found]
     assert what(forecast_of(JobAct.HOLD, [*held, *found[:2]], 0.0)) == "hold 2 pending jobs"
 
@@ -71,12 +71,15 @@ def test_what_is_lost_is_said_and_what_is_not_is_not():
     )
     assert what(forecast_of(JobAct.HOLD, found, 5400.0)) == "hold 3 jobs (2 running, 1 pending)"
     assert what(forecast_of(JobAct.UNHOLD, found, 5400.0)) == "unhold no jobs"
+    failed = [job(JobStatus.FAILED)._replace(in_manifest=False)]
     over = [job(status) for status in (JobStatus.COMPLETED, JobStatus.CANCELLED)]
     for doing, targets, said in (
         (JobAct.CANCEL, found, "the work under way is lost."),
         (JobAct.CANCEL, found[2:], ""),
         (JobAct.REQUEUE, over, "completed jobs must be trained again."),
         (JobAct.REQUEUE, over[1:], ""),
+        (JobAct.CANCEL, failed, "failed jobs do not become failed again, only pending or cancelled."),
+        (JobAct.REQUEUE, failed, "failed jobs do not become failed again, only pending or cancelled."),
         (JobAct.HOLD, found, ""),
     ):
         assert for_good(forecast_of(doing, targets, 5400.0)).removeprefix("This cannot be taken back: ") == said

@@ -342,6 +342,7 @@ def test_a_new_host_that_is_far_slower_is_so_for_every_family(speeds):
     for host in ("desk", "laptop"):
         for family in ("trees", "small-net"):
             speeds.learn(work(family), host, 60.0)
+    assert speeds.predict(work("small-net"), "pi").seconds < 100
     speeds.learn(work("trees"), "pi", 60_000.0)
     assert speeds.predict(work("trees"), "pi").seconds > 40_000
     assert speeds.predict(work("small-net"), "pi").seconds > 3000

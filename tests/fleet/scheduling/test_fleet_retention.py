@@ -174,6 +174,8 @@ def test_the_reason_names_both_figures():
     assert removal == Removal(RemovalKind.BUNDLE, "gbt_realistic/2", 0, 10, why, "gbt-2")
     assert retention.without_figure([model(1, 0.875), model(3, None)], Rules(best=1)) == {("gbt", "realistic"): 1}
     assert retention.without_figure([model(3, None)], Rules(best=1)) == {}
+    superseded = model(3, None, current=False)
+    assert retention.without_figure([model(1, 0.875), model(2, 0.75), superseded], Rules(best=1)) == {}
 
 
 def test_a_bundle_of_two_jobs_stays_while_one_of_them_keeps_it():

@@ -220,11 +220,13 @@ def test_a_name_that_moved_makes_other_jobs_at_a_reload_and_not_at_a_start(fleet
     fleet.reload()
     (job,) = fleet.jobs()
     now = fleet.push(b"other data")
-    with caplog.at_level(logging.WARNING):
-        again = fleet.start()
-    assert (again.inserted, again.removed, again.unchanged) == (0, 0, 1)
-    assert fleet.jobs() == [job]
-    assert f"data set processed is {now[:12]} now; until a reload the plan has {was[:12]}" in caplog.text
+    for _ in range(2):  # each start says so
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            again = fleet.start()
+        assert (again.inserted, again.removed, again.unchanged) == (0, 0, 1)
+        assert fleet.jobs() == [job]
+        assert f"data set processed is {now[:12]} now; until a reload the plan has {was[:12]}" in caplog.text
     reply = fleet.reload()
     assert (reply.inserted, reply.removed) == (1, 1)
     assert fleet.jobs()[0].spec["dataset"] == now
