@@ -11,6 +11,8 @@ from training.contract import VALIDATION_FILE
 from training.data.doubts.cross_episode_checks import judge_together
 from training.data.validate import EpisodeFindings
 
+pytestmark = pytest.mark.half
+
 
 def quarantined(built, *options, **folders):
     return {name: " ".join(reasons) for name, reasons in built.taken(*options, **folders)["quarantined"].items()}

@@ -15,6 +15,8 @@ from training.data.missing import Missing, check_classes, say_missing, stand_in
 from training.data.rows import Rows
 from training.data.split import make_split
 
+pytestmark = pytest.mark.half
+
 CUT = ("--window-s", "8")
 BOTH = ("oracle", "realistic")
 ATTACK = pl.col("label") == "attack"
@@ -28,7 +30,6 @@ def at(where, value, column="x"):
 # -- numbers that stand for nothing ------------------------------------------------------------------------------------
 
 
-@pytest.mark.half
 @pytest.mark.parametrize("value", [-999, 9999, 65535, -1e30])
 def test_a_number_far_out_that_means_missing_is_refused(ingested, value):
     rows = recordings().with_columns(**at(EVERY_29TH, value))

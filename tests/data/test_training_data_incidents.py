@@ -13,6 +13,8 @@ from training.data import ingest
 from training.data.coded import Coded
 from training.data.ingest.incident_log import IncidentLog, label_samples
 
+pytestmark = pytest.mark.half
+
 CUT = ("--window-s", "4")
 BEGIN = dt.datetime(2026, 11, 20, tzinfo=dt.UTC).timestamp()
 

@@ -21,6 +21,8 @@ from training.data.ingest.even import rates
 from training.data.ingest.roles import roles_of
 from training.data.schema import read_schema
 
+pytestmark = pytest.mark.half
+
 CUT = ("--window-s", "8")
 
 
@@ -294,7 +296,6 @@ def test_one_name_in_two_encodings_is_refused():
     check_alike(["10.1", "10.10", "1", "01", "b\u00fcro", "buro"], "host")
 
 
-@pytest.mark.half
 @pytest.mark.parametrize("word", ["nan", "NaN", "NA", "null", "n/a", "<NA>", "?", "NaT"])
 @pytest.mark.parametrize("column", ["label", "host", "episode"])
 def test_words_for_nothing_are_no_names(ingested, column, word):

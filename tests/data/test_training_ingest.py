@@ -14,6 +14,8 @@ from training.data.ingest.ingested import SaidClasses, name_labels
 from training.data.ingest.recorders import pcp as ingest_pcp
 from training.data.ingest.samples import starts_between, stretch_edges
 
+pytestmark = pytest.mark.half
+
 N, C, T = 24, 3, 20
 
 

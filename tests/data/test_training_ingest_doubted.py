@@ -11,6 +11,8 @@ from training.data.errors import DataError
 from training.data.ingest.roles import Role, roles_of
 from training.data.ingest.tables import read_table
 
+pytestmark = pytest.mark.half
+
 
 @pytest.mark.parametrize(
     "cells", [("987", "1.234"), ("1.234.567", "2.345.678"), ("-3", "-1.234"), ("NA", "7", "1.234")]

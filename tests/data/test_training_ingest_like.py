@@ -10,6 +10,8 @@ from training.data.dataset import UNLABELLED, load_processed
 from training.data.schema import read_schema, require_same
 from training.trainer import judging, run, scoring
 
+pytestmark = pytest.mark.half
+
 CUT = ("--window-s", "8")
 
 
