@@ -109,7 +109,12 @@ def test_a_host_that_is_awake_is_not_woken_for_jobs_that_it_has_yet_to_do() -> N
 
 
 SLOW = {  # several fleets must be looked at
+    "a drop leaves the trainer running",
+    "a pardon gives nothing back",
     "a requeue forgets the hold",
+    "a sick host is not noticed",
+    "adopt from any state",
+    "what was printed unseen is not looked for",
     "jobs pay for what a sick host did",
     "what a crash left is counted twice",
     "a full disk is final",
