@@ -16,7 +16,7 @@ from training.trainer import combined
 from training.trainer.anomaly import shares_of
 from training.trainer.combined import FIXED, Folds, Weights, choose
 from training.trainer.contract import Interrupted
-from training.trainer.stages import Stages
+from training.trainer.stages import Search, Stages, search_then_refit
 
 THREE = ("benign", "dig", "send")
 
@@ -181,6 +181,12 @@ def test_a_resumed_run_asks_no_stage_twice_and_gives_each_its_own_state():
     assert stages.answer("fold 1", never) is None
     assert stages.answer("fold 2", lambda keeper: keeper.load()) == b"halfway"
     assert stages.answer("fold 3", lambda keeper: keeper.load()) is None
+
+
+def test_a_search_that_found_more_than_it_went_through_is_refused():
+    found = Search(length=2, temperature=1.0, loss=0.5, history=[{"epoch": 1}])
+    with pytest.raises(ValueError, match="beyond its own history"):
+        search_then_refit(Stages(Memory()), "gbt", lambda _: found, None)
 
 
 def test_folds_hold_each_training_window_once_and_know_no_other_side():

@@ -1000,6 +1000,15 @@ def test_jobs_of_equal_class_keys_are_of_one_class(queue):
     assert {"model", "require_cuda", "min_ram_gib", "allowed_hosts", "dataset", "hyper"} <= apart
 
 
+def test_of_very_many_classes_the_last_ignore_hyperparameters_while_the_first_wait(queue, monkeypatch):
+    monkeypatch.setattr("training.fleet.queue.classes.CLASSES_MOST", 2)
+    for powers in (range(4), range(4, 8)):
+        queue.sync([a_job(f"{n}", hyper={"max_depth": 2**n}) for n in powers])
+        assert len(queue.db.all("pending_classes")) == 3, "one each for two, and one for the others"
+        for n in powers:
+            queue.cancel(f"id-{n}")
+
+
 def test_of_a_host_with_very_many_attempts_those_that_end_first_are_places():
     busy = [Slot("desk", n, n + 1.0) for n in range(20)]
     assert [slot.ready_s for slot in places("desk", busy)] == [*range(16)]

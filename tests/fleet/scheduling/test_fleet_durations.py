@@ -216,6 +216,13 @@ def test_of_two_jobs_of_a_family_that_nobody_trained_the_larger_one_takes_longer
     assert [speeds.predict(each, "desk").seconds for each in (small, large)] == times, "said once"
 
 
+@pytest.mark.parametrize(("size", "linear"), [("n_estimators", True), ("batch_size", False)])
+def test_the_name_of_a_size_says_if_it_tells_how_much_is_done(size, linear):
+    speeds = Speeds()
+    speeds.learn(work(**{size: 32}), "desk", 100.0)
+    assert (speeds.predict(work(**{size: 320}), "desk").seconds > 300) == linear
+
+
 def test_a_host_that_becomes_ten_times_slower_is_known_again_after_two_jobs(speeds):
     for _ in range(20):
         speeds.learn(work(), "laptop", 60.0)

@@ -311,6 +311,19 @@ def test_a_data_set_goes_when_no_job_needs_it(house):
     assert [each.subject for each in house.collect()] == [unused]
 
 
+def test_the_data_set_of_a_held_job_stays_until_its_hold_ends(house):
+    used = a_set(house, "used")
+    house.train("one", dataset=used)
+    house.plan.clear()
+    house.enter()  # a plan without the job
+    house.keeps(keep_datasets_days=10)
+    house.queue.hold("id-one", by="ada")
+    house.clock.advance(11 * DAY_S)
+    assert house.collect() == []
+    house.queue.unhold("id-one", by="ada")
+    assert [each.subject for each in house.collect()] == [used]
+
+
 @pytest.mark.parametrize("steps", [3, 5, 6, 7])
 def test_a_data_set_that_is_pushed_again_after_a_crash_stays(house, steps):
     unused = a_set(house, "unused")
