@@ -300,7 +300,7 @@ def test_a_damaged_file_is_a_lost_database(path):
 @pytest.mark.skipif(os.name == "nt", reason="Windows keeps an open file where it is")
 @pytest.mark.parametrize("how", ["removed", "replaced", "overwritten", "emptied", "log removed"])
 def test_nothing_is_acknowledged_in_a_file_that_another_program_took_away(tmp_path, how):
-    path, away, other = tmp_path / "jobs.db", tmp_path / "away.db", tmp_path / "other.db"
+    path, away, other = tmp_path / "ada's.db", tmp_path / "away.db", tmp_path / "other.db"
     with closing(SqliteDatabase(other)) as theirs:
         note(theirs, "theirs")
     db = SqliteDatabase(path)

@@ -202,8 +202,12 @@ class SqliteDatabase:
         else:
             what = "another file is in the place of" if there else "another program removed"
             self._try("PRAGMA wal_checkpoint(TRUNCATE)")  # into the file that was moved away
-            self._try(f"VACUUM INTO '{self.path}.kept'")  # of a file that has no name any more, nothing else stays
-            remedy = f"put {self.path}.kept, which has all that was written, in its place before the next start"
+            # Of a file that has no name any more, nothing else stays.
+            self._try(f"VACUUM INTO '{str(self.path).replace(chr(39), 2 * chr(39))}.kept'")
+            remedy = (
+                f"put {self.path}.kept in its place, which has all that was written if the disk had room, "
+                f"or bring it back with {_WAYS_BACK}"
+            )
         raise DatabaseLost(
             f"{what} the database {self.path} while it was in use, so nothing more is granted or taken in; {remedy}"
         )
