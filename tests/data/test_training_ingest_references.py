@@ -56,7 +56,7 @@ def test_a_table_of_windows_brings_them_too(ingested):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"reference": OF_ONE}, "some of it is labelled malicious"),
+        ({"reference": OF_ONE}, "some is labelled malicious"),
         ({"reference": np.ones(24, dtype=bool), "y": np.zeros(24, dtype=int)}, "Everything is marked as reference"),
         ({"reference": np.full(24, 0.5)}, "holds '0.5'"),
         ({"reference": np.array(["left"] * 24)}, "holds 'left'"),
