@@ -68,7 +68,8 @@ def _once(rows: SampleRows, totals: Bools) -> SampleRows:
     """Return the sorted rows; if they have times, remove exact copies, and merge a recording's rows of one time into
     one.
 
-    Raises DataError if a recording seems to be two. Merging may overwrite values of the given rows.
+    Raises DataError if a recording's times start over in the file and overlap the earlier ones. Merging may overwrite
+    values of the given rows.
     """
     if rows.t is None:
         return rows

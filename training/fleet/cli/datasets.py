@@ -81,7 +81,7 @@ def moved_lines(view: Json, name: str) -> list[str]:
 
 @as_command("list", group=DATASET)
 def list_datasets(context: CommandContext) -> None:
-    """List the data sets: names, id, size, age."""
+    """List the data sets: names, id, size, number of files, time since the push."""
     answer = context.client().datasets.datasets()
     context.show(answer, _table)
 

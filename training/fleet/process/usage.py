@@ -1,7 +1,7 @@
 """Measure what a trainer uses of its host: CPU time, memory and GPU of its processes, or of their control group.
 
-A figure that the system does not report is None, but 0 for CPU time, and on Windows for GPU memory. :func:`used_by`
-does not raise.
+A figure that the system does not report is None, but 0 for CPU time and for the memory of a GPU that the trainer uses.
+:func:`used_by` does not raise.
 """
 
 import contextlib

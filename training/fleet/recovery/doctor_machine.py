@@ -1,4 +1,5 @@
-"""The doctor's checks of the machine: disk space, file permissions, the clock, and credentials that expire soon."""
+"""The doctor's checks of the machine: disk space, file permissions, the database's log, the clock, and credentials that
+are missing or expire soon."""
 
 import os
 import stat

@@ -82,8 +82,8 @@ def look_at_logs(root: Path, fs: Fs, known: KnownLogs, *, deep: bool, old: Calla
 
 
 def take_back_logs(queue: JobQueue, files: LogStore) -> int:
-    """Add rows for the output files of attempts that have none in the database, and the points of their curves; return
-    the number of such attempts."""
+    """Add rows for the output files of attempts whose output the database does not know, and the points of their
+    curves; return the number of such attempts."""
     done = 0
     for row in queue.db.all("without_output"):
         found = files.found(row["job_id"], row["attempt"], _FILE_BYTES_MAX)

@@ -163,8 +163,8 @@ class FleetState:
         """Shift the stored times back if the clock went back by more than ``clock_step_s`` while the receiver was down.
 
         A small board without a clock chip starts with the time of its last shutdown; without the shift, its leases and
-        holds would seem to end far in the future. A time that is not ahead of the clock stays. Also forget the classes
-        that no job has any more; before the first schedule nothing else names a class.
+        holds would seem to end far in the future. Stored times that are not ahead of the clock are not moved. Also
+        forget the classes that no job has any more; before the first schedule nothing else names a class.
         """
         behind_s = self.queue.hosts.behind_s()
         if behind_s > self.policy.clock_step_s:

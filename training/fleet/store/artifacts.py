@@ -80,8 +80,8 @@ class Artifact:
         return cls(artifact_id, model, mode, 0)
 
     def index_row(self, job_id: str, attempt: int, stored_at: float, gone: tuple[float, str] | None = None) -> IndexRow:
-        """Return the index line for the attempt that delivered the artifact first. The argument ``gone`` is the time
-        and the reason of the bundle's deletion, or None if the bundle is there."""
+        """Return the index line; the arguments must be of the attempt that delivered the artifact first. The argument
+        ``gone`` is the time and the reason of the bundle's deletion, or None if the bundle is there."""
         row = IndexRow(**asdict(self), job_id=job_id, attempt=attempt, stored_at=stored_at, path=self.path)
         return row if gone is None else msgspec.structs.replace(row, removed_at=gone[0], removed_why=gone[1])
 

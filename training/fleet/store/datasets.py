@@ -162,7 +162,7 @@ class DatasetStore:
         self, dataset_id: str, document: bytes, check: Callable[[int], None] = lambda _size: None
     ) -> AnnouncedDataset:
         """Store a listing as a draft, unless its data set is published; return the missing chunks. Raises WrongDigest,
-        BadName, StoreFull, and what ``check`` raises for the size."""
+        BadName, StoreFull, StoreUnavailable, and what ``check`` raises for the size."""
         if hashlib.sha256(document).hexdigest() != dataset_id:
             raise WrongDigest(f"the listing that arrived is not that of {dataset_id[:12]}")
         try:

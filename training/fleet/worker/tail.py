@@ -41,8 +41,8 @@ class OutputTail:
     ``<name>.head``, its end before each cut as ``<name>.previous``. The trainer continues writing (it appends). Where a
     file in use cannot be emptied (Windows), ``overflowing`` is set and the caller must stop the trainer.
 
-    ``read_to`` is the offset in the file up to which it was read; a new session passes the offset at which an earlier
-    one stopped.
+    ``read_to`` is the number of bytes read so far; to continue an earlier session, pass its last ``position``, which
+    excludes an unfinished line.
     """
 
     path: Path

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 async def watch(context: ReceiverContext, request: Request) -> Answer:
-    """Accept a watch's report on itself, and on an incident."""
+    """Accept a watch's report on itself, and on an incident if it reports one."""
     body = await read_json(context, request, WatchRequest)
     told = await context.act(request, lambda: context.incidents.report(body))
     if told.number is not None and not told.known:
