@@ -277,7 +277,7 @@ class Authenticator:
         if token is None:
             raise Refusal(
                 ProblemType.OPERATOR_TOKEN,
-                "this is no token of the receiver, expired or was revoked: `cis490-jobs tokens add NAME` makes one",
+                "this is no token of the receiver, or expired or revoked: `cis490-jobs tokens add NAME` makes one",
             )
         return cookie(self.sessions.begin(token), tls=self._by_tls(request))
 
