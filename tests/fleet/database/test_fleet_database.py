@@ -332,6 +332,7 @@ def test_nothing_is_acknowledged_in_a_file_that_another_program_took_away(tmp_pa
             assert (hosts(found), found.damage()) == (["theirs"], [])
     kept = [away, Path(f"{path}.kept")] if how == "replaced" else [Path(f"{path}.kept" if how == "removed" else path)]
     for each in kept if how in ("removed", "replaced", "log removed") else ():  # what was acknowledged is in our file
+        assert each.stat().st_mode & 0o077 == 0
         with closing(SqliteDatabase(each)) as found:
             assert (hosts(found), found.damage()) == (["more of ours", "ours"], [])
 

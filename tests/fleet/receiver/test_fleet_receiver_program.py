@@ -300,7 +300,7 @@ def test_two_receivers_share_neither_database_nor_store(plan, capsys):
 
 
 def test_a_copy_of_a_database_that_was_replaced_is_not_passed_over(plan, capsys):
-    (plan.parent / "jobs.db.kept").touch()
+    (plan.parent / "jobs.db.kept").write_text("all that was written")
     code, said = refused(capsys, arguments(plan))
     assert code == 1
     assert "jobs.db.kept has all work until" in said

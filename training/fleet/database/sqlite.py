@@ -202,7 +202,8 @@ class SqliteDatabase:
         else:
             what = "another file is in the place of" if there else "another program removed"
             self._try("PRAGMA wal_checkpoint(TRUNCATE)")  # into the file that was moved away
-            # Of a file that has no name any more, nothing else stays.
+            # Of a file that has no name any more, nothing else stays. SQLite would let everybody read the new file.
+            _make_private(f"{self.path}.kept")
             self._try(f"VACUUM INTO '{str(self.path).replace(chr(39), 2 * chr(39))}.kept'")
             remedy = (
                 f"put {self.path}.kept in its place, which has all that was written if the disk had room, "

@@ -166,7 +166,7 @@ def _check_mark(db: Path, store: ArtifactStore) -> None:
     replaced under a receiver, before the database is opened and the store marked."""
     with _explained(f"the database {db}", "--db"):
         check_plain(db)
-    if Path(f"{db}.kept").exists():  # the file there now may be older
+    if not _is_new(Path(f"{db}.kept")):  # the file there now may be older
         raise StartError(
             f"{db}.kept has all work until {db} was removed or replaced: put it in its place, or move it away"
         )
