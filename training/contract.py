@@ -84,7 +84,8 @@ def bundled(model: str, mode: str) -> tuple[str, ...]:
 ARGUMENTS = frozenset(
     {
         "model", "mode", "validation", "summary", "schema", "tensors", "out_dir", "reports_dir", "state_dir",
-        "split_recipe", "train_hosts", "test_hosts", "n_resamples", "seed", "threads", "device", "describe", "help",
+        "split_recipe", "train_hosts", "test_hosts", "n_resamples", "seed", "split_seed", "threads", "device",
+        "describe", "help",
     }
 )  # fmt: skip
 
@@ -143,7 +144,7 @@ IDENTITY_KEYS = ("model", "mode", "hyper", "split_recipe", "train_hosts", "seed"
 def job_identity(spec: Mapping[str, Any]) -> str:
     """Return the id of the training that a job dict describes: the SHA-256 of everything that determines the model.
 
-    A data set, test hosts and a custom trainer's command are included if the job has them.
+    A data set, test hosts, a split seed and a custom trainer's command are included if the job has them.
     """
     return digest(identity_of(spec))
 
@@ -170,4 +171,5 @@ def digest(value: Any) -> str:
 
 def _asked(spec: Mapping[str, Any]) -> dict[str, Any]:
     named = {key: spec[key] for key in ("dataset", "test_hosts") if spec.get(key)}
+    named |= {} if spec.get("split_seed") is None else {"split_seed": spec["split_seed"]}
     return {key: spec.get(key) for key in IDENTITY_KEYS} | named

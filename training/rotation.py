@@ -41,7 +41,7 @@ def turn_of(spec: Mapping[str, Any]) -> Turn | None:
 def trains_on_all(spec: Mapping[str, Any], like: Mapping[str, Any], hosts: Sequence[str]) -> bool:
     """Tell whether a job differs from ``like`` at most in split and seed, and trains on all ``hosts``: then its model
     is the one to deploy. Any recipe but ``host`` counts as training on all."""
-    split = dict.fromkeys(("split_recipe", "train_hosts", "test_hosts", "seed"))
+    split = dict.fromkeys(("split_recipe", "train_hosts", "test_hosts", "seed", "split_seed"))
     if {**identity_of(spec), **split} != {**identity_of(like), **split}:
         return False
     return spec.get("split_recipe") != Recipe.HOST or {*hosts} <= {*(spec.get("train_hosts") or ())}

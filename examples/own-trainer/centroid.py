@@ -23,12 +23,13 @@ for flag in ("--model", "--mode", "--summary", "--schema", "--tensors", "--out-d
     parser.add_argument(flag, required=True)
 for flag, usual in (("--split-recipe", "sample"), ("--seed", 0), ("--shrink", 0.1)):
     parser.add_argument(flag, type=type(usual), default=usual)
+parser.add_argument("--split-seed", type=int)
 for flag in ("--train-hosts", "--test-hosts"):
     parser.add_argument(flag, action="append", default=[])
 args, _not_needed = parser.parse_known_args()
 data = load_processed(Path(args.summary), Path(args.tensors), Path(args.schema), args.mode)
-hosts = {"train_hosts": args.train_hosts, "test_hosts": args.test_hosts}
-split = make_split(data.rows, recipe=args.split_recipe, seed=args.seed, calibrated=False, **hosts)
+asked = {name: vars(args)[name] for name in ("train_hosts", "test_hosts", "seed", "split_seed")}
+split = make_split(data.rows, recipe=args.split_recipe, calibrated=False, **asked)
 x, y, learnt = data.features, data.y, split.learnt  # nothing stops early here, so all of it trains
 x = (x - x[learnt].mean(axis=0)) / (x[learnt].std(axis=0) + 1e-9)
 inside = [(int(k), learnt[y[learnt] == k]) for k in sorted(set(y[learnt]))]

@@ -77,6 +77,9 @@ def test_sides_are_disjoint_complete_and_stable(data, recipe, seed):
     again = split_of(data, **arguments)
     assert again.fingerprint == split.fingerprint
     assert np.array_equal(again.train, split.train)
+    drawn = split_of(data, **{**arguments, "seed": seed + 1}, split_seed=seed)
+    assert (drawn.fingerprint, drawn.to_dict()["split_seed"]) == (split.fingerprint, seed)
+    assert "split_seed" not in split.to_dict(), "what was trained before keeps its split"
 
 
 @settings(max_examples=40, deadline=None)

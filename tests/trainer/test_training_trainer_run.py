@@ -15,6 +15,7 @@ from trainer_builders import SHORT, arguments, ends_like, files, make_data, run,
 from training import families
 from training.contract import Exit
 from training.trainer.comparison import compare
+from training.trainer.contract import BadData
 from training.trainer.judging import judge
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
@@ -165,13 +166,19 @@ def test_permuted_labels_teach_nothing(model, tmp_path):
 
 @pytest.mark.usefixtures("no_rival_models")
 def test_the_run_key_changes_with_what_can_change_the_result(data, tmp_path):
-    keys = []
-    for number, more in enumerate([(), ("--threads", "2"), ("--seed", "1"), ("--max-depth", "2")]):
-        document = trained("gbt", data, tmp_path / str(number), "--n-estimators", "3", *more).document
-        keys.append(document["run_key"]["digest"])
-        assert document["split"]["fingerprint"]
-        assert document["threshold"]["calibrated_on"]
+    keys, splits, judged = [], [], []
+    other = ("--seed", "1")
+    for number, more in enumerate([(), other, (*other, "--split-seed", "0"), ("--threads", "2"), ("--max-depth", "2")]):
+        made = trained("gbt", data, tmp_path / str(number), "--n-estimators", "3", *more)
+        keys.append(made.document["run_key"]["digest"])
+        splits.append(made.document["split"])
+        assert made.document["threshold"]["calibrated_on"]
+        judged.append(judge(tmp_path / str(number) / "artifacts/gbt_oracle.ckpt.json", data))
     assert len(set(keys)) == len(keys)
+    assert splits[0]["fingerprint"] == splits[2]["fingerprint"] != splits[1]["fingerprint"]
+    assert compare(judged[0], judged[2], n_resamples=200)["windows"] == splits[0]["n"]["test"]["windows"]
+    with pytest.raises(BadData, match="split"):
+        compare(*judged[:2])
 
 
 @pytest.mark.parametrize("model", ["gbt", "mlp", "cnn", "transformer_ssl"])

@@ -71,6 +71,7 @@ class Split:
     fingerprint: str  # SHA-256 over recipe and the episodes of each side
     notes: tuple[str, ...] = ()  # what a reader of the numbers must know, one sentence each
     test_hosts: tuple[str, ...] = ()  # sorted; empty: every host that does not train is tested
+    split_seed: int | None = None  # by which it was drawn; None: by the seed
     left_out: tuple[str, ...] = ()  # hosts that neither train nor test, sorted
 
     @property
@@ -91,6 +92,7 @@ class Split:
             "train_hosts": list(self.train_hosts),
             **({"test_hosts": list(self.test_hosts), "left_out": list(self.left_out)} if self.test_hosts else {}),
             "seed": self.seed,
+            **({} if self.split_seed is None else {"split_seed": self.split_seed}),
             "fingerprint": self.fingerprint,
             "n": {side: {"windows": count.windows, "episodes": count.episodes} for side, count in self.n.items()},
             "notes": list(self.notes),
@@ -114,6 +116,7 @@ def make_split(
     train_hosts: Sequence[str] = (),
     test_hosts: Sequence[str] = (),
     seed: int = 0,
+    split_seed: int | None = None,
     supervised: bool = True,
     calibrated: bool = True,
 ) -> Split:
@@ -121,9 +124,9 @@ def make_split(
 
     The labels of ``rows`` are class numbers; the recipe `time` needs times on a clock that all recordings share.
     ``train_hosts`` and ``test_hosts`` are names of hosts, and refused where they have no effect; with ``test_hosts``,
-    hosts in neither list are on no side. ``supervised=False`` admits a training side with a single class.
-    ``calibrated=False`` makes no calibration side. Raises SplitError if the data do not allow such a split or the
-    arguments contradict each other.
+    hosts in neither list are on no side. Without ``split_seed``, ``seed`` draws the split. ``supervised=False`` admits
+    a training side with a single class. ``calibrated=False`` makes no calibration side. Raises SplitError if the data
+    do not allow such a split or the arguments contradict each other.
     """
     try:
         chosen = Recipe(recipe)
@@ -131,7 +134,7 @@ def make_split(
         raise SplitError(f"unknown split recipe {recipe!r}: choose one of {', '.join(Recipe)}") from None
     names, tested = tuple(sorted(set(train_hosts))), tuple(sorted(set(test_hosts)))
     episodes = _gather(rows)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed if split_seed is None else split_seed)
 
     in_test = _choose_test(episodes, chosen, names, tested, rng)
     out = ~np.isin(episodes.host, (*names, *tested)) if tested else np.zeros_like(in_test)
@@ -173,6 +176,7 @@ def make_split(
         fingerprint=hashlib.sha256(strict_json.canonical(identity).encode()).hexdigest(),
         notes=tuple(notes),
         test_hosts=tested,
+        split_seed=split_seed,
         left_out=left_out,
     )
     _check_sides(split, rows.label, supervised=supervised, calibrated=calibrated)

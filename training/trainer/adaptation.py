@@ -49,6 +49,7 @@ def arguments_of(document: Json, names: argparse.Namespace) -> TrainerArgs:
         test_hosts=tuple(split.get("test_hosts", ())),
         n_resamples=names.n_resamples,
         seed=int(split["seed"]),
+        split_seed=split.get("split_seed"),
         threads=names.threads,
         device="cpu",
         hyper={one.key: document["hyper"][one.key] for one in FAMILIES[model].hyper},

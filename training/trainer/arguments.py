@@ -41,6 +41,7 @@ class TrainerArgs:
     test_hosts: tuple[str, ...] = ()  # empty: every other host is tested
     n_resamples: int
     seed: int
+    split_seed: int | None = None  # by which the split is drawn; None: by the seed
     threads: int
     device: str
     hyper: HyperValues
@@ -161,6 +162,7 @@ def _add_contract(parser: _Parser, *, full: bool) -> None:
     few = f"number of bootstrap resamples (default 1000); fewer than {FEWEST_RESAMPLES} give intervals of rates only"
     add("--n-resamples", type=_whole(0, 1_000_000), default=1000, help=few)
     add("--seed", type=_whole(0, 2**31 - 1), default=0, help="seed of all random choices (default 0)")
+    add("--split-seed", type=_whole(0, 2**31 - 1), help="seed of the split alone (default: --seed)")
     add_threads(parser)
     add(
         "--device",

@@ -49,6 +49,7 @@ class _RecordedSplit(msgspec.Struct):
     train_hosts: list[str]
     seed: Annotated[int, msgspec.Meta(ge=0)]
     fingerprint: str
+    split_seed: Annotated[int, msgspec.Meta(ge=0)] | None = None
     test_hosts: list[str] = []  # none: every host that did not train
 
 

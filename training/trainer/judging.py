@@ -250,6 +250,7 @@ def split_again(judged: Judged) -> Split:
         train_hosts=recorded["train_hosts"],
         test_hosts=recorded.get("test_hosts", ()),
         seed=recorded["seed"],
+        split_seed=recorded.get("split_seed"),
         supervised=False,
         target_fpr=float(judged.document["hyper"]["target_fpr"]),
     )

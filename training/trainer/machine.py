@@ -64,6 +64,7 @@ def run_key(
         "train_hosts": list(args.train_hosts),
         **({"test_hosts": list(args.test_hosts)} if args.test_hosts else {}),
         "seed": args.seed,
+        **({} if args.split_seed is None else {"split_seed": args.split_seed}),
         "n_resamples": args.n_resamples,
         **({} if adapted is None else {"adapted": adapted}),
         **limits.to_dict(),

@@ -205,6 +205,7 @@ def split_of(args: TrainerArgs, inputs: Inputs, *, supervised: bool) -> Split:
         train_hosts=args.train_hosts,
         test_hosts=args.test_hosts,
         seed=args.seed,
+        split_seed=args.split_seed,
         supervised=supervised,
         target_fpr=float(args.hyper["target_fpr"]),
     )

@@ -212,6 +212,7 @@ def test_an_id_does_not_depend_on_spelling_or_constraints(same):
     ("value", "in_job", "in_defaults"),
     [
         ("seed", "seed = 5", "seed = 5"),
+        ("split_seed", "split_seed = 0", "split_seed = 0"),
         ("hosts", 'split_recipe = "host"\ntrain_hosts = ["b", "a"]', 'split_recipe = "host"\ntrain_hosts = ["a", "b"]'),
         ("recipe", 'split_recipe = "time"', 'split_recipe = "time"\ntrain_hosts = ["a"]'),
     ],

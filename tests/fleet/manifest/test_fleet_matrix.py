@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from test_fleet_manifest import HEAD, job, load, mistakes, only
 
 from training.fleet.manifest.matrix import JOBS_MAX, PLAN_JOBS_MAX
+from training.fleet.manifest.notes import notes
 
 GBT = '[[jobs]]\nname = "gbt"\nmodel = "gbt"\nmode = "oracle"\n'
 OWN = 'trainers.own.command = ["train"]\n'
@@ -133,6 +134,16 @@ def test_jobs_of_several_data_sets_and_splits_are_those_written_by_hand():
         for each, (data, recipe, seed) in zip(made, itertools.product("xy", ("sample", "time"), (1, 2)), strict=True)
     )
     assert load(HEAD + "".join(by_hand)).jobs == made
+
+
+def test_seeds_that_are_tested_on_different_episodes_are_noted_with_the_line_to_add():
+    seeds = "matrix = { seed = [1, 2, 3] }\n"
+    (note,) = notes(load(HEAD + GBT + seeds))
+    assert 'jobs "gbt[seed=1]" and "gbt[seed=2]" differ only in seed' in note
+    assert "add the line `split_seed = 0` to [defaults]" in note
+    for line in ("split_seed = 0\n", 'split_recipe = "time"\n'):
+        assert not notes(load(f"{HEAD}[defaults]\n{line}{GBT}{seeds}"))
+    assert not notes(load(HEAD + GBT + "seed = 1\n" + GBT.replace("gbt", "mlp") + "seed = 2\n"))
 
 
 def test_mistakes_behind_sound_jobs_of_a_matrix_are_told():

@@ -83,13 +83,14 @@ def command(**spec):
 def test_command_is_the_contracts():
     hyper = {"target_fpr": 0.05, "epochs": 60, "bf16": True, "lr": 1e-05}
     hosts = ["host-a", "host-b"]
-    found = command(split_recipe="host", n_resamples=200, seed=7, train_hosts=hosts, test_hosts=["c"], hyper=hyper)
+    seeds = {"seed": 7, "split_seed": 0}
+    found = command(split_recipe="host", n_resamples=200, train_hosts=hosts, test_hosts=["c"], hyper=hyper, **seeds)
     assert found == [
         *("/venv/python", "-m", "training.trainer.run", "--model", "gbt", "--mode", "realistic"),
         *("--validation", "/d/v.parquet", "--summary", "/d/f.parquet"),
         *("--schema", "/d/feature_schema_v1.json", "--tensors", "/d/tensors"),
         *("--out-dir", "/o", "--reports-dir", "/r"),
-        *("--split-recipe", "host", "--n-resamples", "200", "--seed", "7"),
+        *("--split-recipe", "host", "--n-resamples", "200", "--seed", "7", "--split-seed", "0"),
         *("--train-hosts", "host-a", "--train-hosts", "host-b", "--test-hosts", "c"),
         *("--bf16", "true", "--epochs", "60", "--lr", "1e-05", "--target-fpr", "0.05"),
     ]

@@ -256,7 +256,7 @@ def check_jobs(root: TomlTable, defaults: Defaults, trainers: Trainers, dataset:
             if (twin := by_id.get(job.job_id)) is not None and twin.name != job.name:
                 message = (
                     f'jobs "{twin.name}" and "{job.name}" would train the same model: '
-                    "model, mode, hyper, split_recipe, train_hosts, test_hosts, seed and dataset are equal"
+                    "model, mode, hyper, split_recipe, train_hosts, test_hosts, both seeds and dataset are equal"
                 )
                 table.report((), message, "remove one, or change its seed")
             by_id.setdefault(job.job_id, job)
@@ -299,7 +299,7 @@ def _varied(table: TomlTable, like: TomlTable, job: JobSpec, defaults: Defaults,
 
 
 def _identity(job: JobSpec, own: TrainerSpec | None) -> str:
-    spec = {key: getattr(job, key) for key in (*IDENTITY_KEYS, "test_hosts", "dataset")}
+    spec = {key: getattr(job, key) for key in (*IDENTITY_KEYS, "test_hosts", "split_seed", "dataset")}
     return job_identity({**spec, "trainer": {"command": own.command if own else ()}})
 
 

@@ -20,7 +20,7 @@ JOBS_MAX = 1_000  # of one matrix …
 PLAN_JOBS_MAX = 100_000  # … and of all in a plan
 NAME_CHARS_MAX = 128
 # The members of a job's identity. Anything else would make jobs that train the same model.
-KEYS = ("model", "mode", "seed", "split_recipe", "dataset")
+KEYS = ("model", "mode", "seed", "split_seed", "split_recipe", "dataset")
 _HYPER = "hyper"
 ROTATE = "rotate"
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from training.contract import Recipe
 from training.fleet.capability.describe import HyperValue
 from training.fleet.manifest.reader import closest
 from training.fleet.manifest.types import JobSpec, Manifest
@@ -14,7 +15,7 @@ _HOSTS_LISTED = 8  # of a data set, in a sentence
 
 def notes(plan: Manifest, recorded: Mapping[str, Sequence[str]] = MappingProxyType({})) -> list[str]:
     """Return warnings about a valid plan: jobs of custom trainers without ``describe`` that differ only in how a number
-    is written, no list of jobs, and hosts that a job's data set lacks.
+    is written, no list of jobs, seeds that are tested on different episodes, and hosts that a job's data set lacks.
 
     ``recorded``: data set → the hosts that it was recorded on, where that is known.
     """
@@ -24,7 +25,24 @@ def notes(plan: Manifest, recorded: Mapping[str, Sequence[str]] = MappingProxyTy
         found.append(
             "the plan has no jobs: if the file is whole and that is meant, add the line `jobs = []` above its tables"
         )
-    return found + list(_not_recorded(plan.jobs, recorded))
+    return found + list(_tested_apart(plan.jobs)) + list(_not_recorded(plan.jobs, recorded))
+
+
+def _tested_apart(jobs: Sequence[JobSpec]) -> Iterable[str]:
+    """Warn once of jobs that differ only in the seed, if each seed also draws the episodes of its test."""
+    drawn = [job for job in jobs if job.split_recipe == Recipe.SAMPLE and job.split_seed is None]
+    if len({job.seed for job in drawn}) < 2:  # nearly all plans; and the rest takes a while in a long one
+        return
+    first: dict[Any, JobSpec] = {}
+    for job in drawn:
+        twin = first.setdefault((job.model, job.mode, job.dataset, json.dumps(job.hyper, sort_keys=True)), job)
+        if twin.seed != job.seed:
+            yield (
+                f'jobs "{twin.name}" and "{job.name}" differ only in seed, which under split_recipe "sample" also '
+                "draws the test: their figures cannot be compared; to test both on the same episodes, add the line "
+                "`split_seed = 0` to [defaults] or to the jobs"
+            )
+            return
 
 
 def _not_recorded(jobs: Iterable[JobSpec], recorded: Mapping[str, Sequence[str]]) -> Iterable[str]:

@@ -97,6 +97,7 @@ class JobSpec(Constraints):
     train_hosts: tuple[str, ...] = _key(kinds.host_names, ())  # recording hosts, sorted
     test_hosts: tuple[str, ...] = _key(kinds.host_names, ())  # the recording hosts tested, sorted; empty: all others
     seed: int = _key(kinds.seed, 0)
+    split_seed: int | None = _key(kinds.seed)  # of the split alone; None: the seed draws that, too
     n_resamples: int = _key(kinds.n_resamples, 1000)
     max_run_s: float | None = _key(kinds.seconds)  # None: no limit
     max_silence_s: float | None = _key(kinds.seconds)  # 0: for ever; None: each worker's flag
@@ -109,8 +110,11 @@ class JobSpec(Constraints):
 
 # The keys of [defaults]: the value that a job gets where it does not say otherwise.
 INHERITED = frozenset(
-    {"split_recipe", "train_hosts", "seed", "n_resamples", "dataset", "max_run_s", "max_silence_s", "threads"}
-)
+    {
+        "split_recipe", "train_hosts", "seed", "split_seed", "n_resamples", "dataset", "max_run_s", "max_silence_s",
+        "threads",
+    }
+)  # fmt: skip
 
 
 def _kind_of(declared: dataclasses.Field[Any]) -> Kind[Any] | None:

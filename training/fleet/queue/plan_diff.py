@@ -24,7 +24,9 @@ T = TypeVar("T")
 
 PART = 5_000  # jobs read or written at once: a third of a second; with fewer, each index is written more often
 # None of these is part of what a job's class is made of.
-_OF_NO_CLASS = frozenset({"name", "job_id", "seed", "priority", "n_resamples", "max_run_s", "max_silence_s"})
+_OF_NO_CLASS = frozenset(
+    {"name", "job_id", "seed", "split_seed", "priority", "n_resamples", "max_run_s", "max_silence_s"}
+)
 
 
 class Synced(NamedTuple):

@@ -290,7 +290,8 @@ def split(spec: Json) -> str:
     tested = ", ".join(map(str, spec.get("test_hosts") or []))
     said = f"by {spec.get('split_recipe')}" + (f", trained on {hosts}" if hosts else "")
     said += f", tested on {tested} alone" if tested else ""
-    return f"{said}, seed {spec.get('seed')}"
+    drawn = spec.get("split_seed")
+    return f"{said}, seed {spec.get('seed')}" + ("" if drawn is None else f", drawn by split_seed {drawn}")
 
 
 def booked(part: Json | None) -> str:

@@ -70,7 +70,7 @@ def trainer_command(
     ]
     if threads is not None and not own:
         command += ["--threads", str(threads)]
-    for key in ("split_recipe", "n_resamples", "seed"):
+    for key in ("split_recipe", "n_resamples", "seed", "split_seed"):
         if spec.get(key) is not None:
             command += [_flag(key), _text(spec[key])]
     for key in ("train_hosts", "test_hosts"):
