@@ -148,7 +148,12 @@ class GrantsFit(Checker):
         self.demand(facts.edition <= edition, "granted before the plan that brings it is in force")
         for other in seen.before.jobs.values():
             waits = other.status == seen.after.jobs[other.job_id].status == "pending"
-            if waits and other.priority > facts.priority and not other.held_by and other.edition <= edition:
+            if (
+                waits
+                and other.priority > facts.priority
+                and not (other.held_by or other.passed_over)
+                and other.edition <= edition
+            ):
                 self._passed_over(other, request, now, seen)
 
     def _away(self, seen: Observation) -> set[str]:

@@ -190,7 +190,8 @@ class WokenForAReason(Checker):
             heard = self._signs.heard.get(host, 0.0)
             tries = [at for at in self._woken.get(host, []) if at >= heard]
             self.demand(bool(self.declared(host).get("mac")), f"{host} has no address and is woken")
-            waits = [facts for facts in seen.after.jobs.values() if facts.status == "pending" and not facts.held_by]
+            pending = [facts for facts in seen.after.jobs.values() if facts.status == "pending"]
+            waits = [facts for facts in pending if not (facts.held_by or facts.passed_over)]
             self.demand(bool(waits), f"{host} is woken, and no job waits")
             since_s = seen.at - max(tries, default=-1e9)
             self.demand(since_s >= AGAIN_S - 1.0, f"{host} is woken again after {since_s:.0f} s")

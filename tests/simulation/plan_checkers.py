@@ -51,6 +51,29 @@ class UndoUndoes(Checker):
             self.demand(not left, f"{left} stay cancelled because they had left")
 
 
+class RemovedIsPassedOver(Checker):
+    """A job that left the plan is granted to nobody before a plan names it again, or somebody requeues it."""
+
+    def prepare(self) -> None:
+        self._requeued: set[str] = set()  # not in the plan, and granted all the same
+
+    def see(self, seen: Observation) -> None:
+        by_plan = seen.call.name in ("plan part", "reload")
+        for event in seen.events:
+            if event.transition == "requeue":
+                self._requeued.add(event.job_id)
+                self.demand(not seen.after.jobs[event.job_id].passed_over, f"{event.job_id[:8]} is requeued in vain")
+            elif event.transition == "claim":
+                self.demand(not seen.before.jobs[event.job_id].passed_over, f"{event.job_id[:8]} has left the plan")
+        for job_id in seen.changed() if by_plan else ():
+            if seen.after.jobs[job_id].passed_over:
+                self._requeued.discard(job_id)
+        if seen.call.name == "reload" and seen.error is None:
+            rows = self.witness.rows("SELECT job_id FROM jobs WHERE in_manifest = 0 AND passed_over = 0")
+            left = {str(job_id) for (job_id,) in rows} - self._requeued
+            self.demand(not left, f"{left} have left the plan, and wait like others")
+
+
 def _trained_under(claim_id: str) -> str:
     """The claim that was granted; work that is brought by hand adds the number of its own attempt."""
     return claim_id.partition("-")[0]

@@ -70,11 +70,11 @@ PROMISES: tuple[type[Checker], ...] = (
     c.OneLiveAttempt, c.EventsTellEverything, c.NothingVanishes, c.AttemptsIncrease, c.OnlyTheOwnerActs,
     c.CompletedForGood, c.BudgetsHold, s.SweptAfterObservedSilence, s.LostHostsAreNoticed, g.GrantsFit,
     d.WaitsAreBounded, d.DeclinedForTheBetter, c.CancelHolds, c.HoldHolds, p.PlanIsTakenOver, p.UndoUndoes,
-    p.RecordIsTheGrant, g.OneGrantARequest, g.OneJobASlot, r.NothingIsBookedTwice, r.ReservesAreKept,
-    c.AcknowledgedIsDurable, s.LeasesAreTrue, c.ProgressNeverBack, g.OneInstallation, CopiesAreTold, OnlyTheWorseGo,
-    w.OneTrainerAtATime, w.NoMoreThanSlots, w.CompanyIsNoWant, r.StartsInRoom, w.ToldToStop, w.LeavesInTime,
-    w.FinishedIsDelivered, w.AsksTheSameAgain, w.OnlyTheGranterIsBelieved, w.LogsAreWhole, w.HungTrainersAreStopped,
-    h.SickHostsAreTakenOut, h.SuspectsAreTrue, h.MoreMemoryOrNone, NobodyElsesFolder,
+    p.RemovedIsPassedOver, p.RecordIsTheGrant, g.OneGrantARequest, g.OneJobASlot, r.NothingIsBookedTwice,
+    r.ReservesAreKept, c.AcknowledgedIsDurable, s.LeasesAreTrue, c.ProgressNeverBack, g.OneInstallation,
+    CopiesAreTold, OnlyTheWorseGo, w.OneTrainerAtATime, w.NoMoreThanSlots, w.CompanyIsNoWant, r.StartsInRoom,
+    w.ToldToStop, w.LeavesInTime, w.FinishedIsDelivered, w.AsksTheSameAgain, w.OnlyTheGranterIsBelieved, w.LogsAreWhole,
+    w.HungTrainersAreStopped, h.SickHostsAreTakenOut, h.SuspectsAreTrue, h.MoreMemoryOrNone, NobodyElsesFolder,
     o.RestingGetsNothing, o.OwnersComeFirst, o.PausedCountsForNobody, o.NoInhibitorIsLeft, o.WokenForAReason,
     a.OneFetchAtATime, a.DataInUseStays,
 )  # fmt: skip
@@ -141,8 +141,10 @@ class Simulation:
     # ── the end ─────────────────────────────────────────────────────────────────────────────
 
     def _fitting(self) -> Iterable[str]:
-        """Jobs that some machine of the fleet can run."""
+        """Jobs that some machine of the fleet can run, and may."""
         for job_id, facts in self.witness.now.jobs.items():
+            if facts.passed_over:
+                continue
             spec = facts.wants()
             for machine in self.scenario.machines:
                 if g.misfit(spec, machine.name, machine.capability, machine.declared) is None:

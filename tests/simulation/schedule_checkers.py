@@ -54,6 +54,7 @@ class ScheduleChecker(Checker):
         return (
             facts.status == "pending"
             and not facts.held_by
+            and not facts.passed_over
             and not facts.avoided(now)  # it may wait for a second try there
             and facts.claimable_at + prefers + self.policy.host_priority_grace_s <= now
             and misfit(spec, request.host_id, request.capability, self.declared(request.host_id)) is None

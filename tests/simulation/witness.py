@@ -50,6 +50,7 @@ class Facts(NamedTuple):
     ram_above_gib: float
     vram_above_gib: float
     held_by: str | None
+    passed_over: int
     class_id: int
     edition: int
 

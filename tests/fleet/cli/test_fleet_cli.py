@@ -126,7 +126,9 @@ class FakeReceiver:
             case "POST", ["job", ref, verb] if ref in self.views:
                 moves = {"cancel": "cancelled", "requeue": "pending"}
                 status = moves.get(verb, self.views[ref]["status"])
-                said = {key: self.views[ref][key] for key in ("job_id", "name", "in_manifest")}
+                said = {
+                    key: self.views[ref].get(key, False) for key in ("job_id", "name", "in_manifest", "passed_over")
+                }
                 held = {"held_by": "ada", "held_at": NOW - 90} if verb == "hold" else {}
                 return {**said, **held, "status": status, "near": self.near}
         detail = f"no job is called '{parts[1]}'; `cis490-jobs list` shows them all"
@@ -140,12 +142,14 @@ class FakeReceiver:
         after = int(query.get("after", 0))
         found = [v for v in self.views.values() if query.get("status") in (None, v["status"])]
         more = after + self.page < len(found)
-        counts = {}
+        counts = {}, {}
         for each in self.views.values():
-            counts[each["status"]] = counts.get(each["status"], 0) + 1
+            some = counts[not each["in_manifest"]]
+            some[each["status"]] = some.get(each["status"], 0) + 1
         return {
             "jobs": found[after : after + self.page],
-            "counts": counts,
+            "counts": counts[0],
+            "unplanned": counts[1],
             "now": NOW,
             "next_after": after + self.page if more else None,
         }
@@ -232,8 +236,9 @@ def test_status_names_each_failure_and_each_job_that_cannot_run(run):
 def test_status_has_a_stable_shape_for_machines(run):
     shape = run.json("status")
     assert set(shape) == {
-        "counts", "jobs", "failed", "cancelled_in_plan", "held", "cannot_run", "notes", "unlike", "plan_notes",
-        "quarantined", "resting", "refused", "missing_datasets", "never_asked", "complete", "now",
+        "counts", "jobs", "failed", "cancelled_in_plan", "held", "cannot_run", "passed_over", "notes", "unlike",
+        "plan_notes", "quarantined", "resting", "refused", "missing_datasets", "never_asked", "complete", "now",
+        "unplanned",
     }  # fmt: skip
     keys = ("name", "job_id", "error", "ended_by", "in_manifest")
     assert shape["failed"] == [{key: FAILED[key] for key in keys}]
@@ -345,6 +350,11 @@ def test_jobs_that_left_the_plan_and_are_over_are_counted_instead_of_shown(run):
         assert "old-pending" in run.out, "it will be trained"
     assert "old-completed" in run.says("list", "--all")
     assert "not shown" not in run.out
+    run.receiver.views["old"] = view("old", "pending", 8, in_manifest=False, passed_over=True, obstacle="not in it")
+    lines = run.says("status").splitlines()
+    assert lines[0].endswith("; not in the plan: 2 pending, 1 failed")
+    assert lines[lines.index("Passed over") + 1] == "  old: not in it"
+    assert "no host gets it: put it back into the plan" in run.says("unhold", "old")
     assert len(run.json("list")["jobs"]) == 8
 
 
@@ -429,7 +439,7 @@ def test_cancel_and_requeue_send_the_token_and_say_what_became_of_each(run):
     assert run.out == (f"gbt-oracle ({IDS[1][:8]}…) is cancelled\nmlp-oracle ({IDS[2][:8]}…) is cancelled\n")
     assert run.receiver.asked[-1] == ("POST", "/v1/job/mlp-oracle/cancel", "secret")
     moved = {"job_id": IDS[2], "status": "pending", "name": "mlp-oracle"}
-    more = {"near": 0, "in_manifest": True, "held_by": None, "held_at": None}
+    more = {"near": 0, "in_manifest": True, "passed_over": False, "held_by": None, "held_at": None}
     assert run.json("requeue", "mlp-oracle") == {"jobs": [moved | more]}
 
 

@@ -121,6 +121,7 @@ def test_removed_jobs_stay_until_cancelled_and_may_come_back(queue):
     assert queue.sync_from_manifest([a_job("two")])["removed"] == 1
     removed = queue.get("id-one")
     assert (removed.status, removed.in_manifest) == ("pending", False)
+    assert (claim(queue, "pi").name, claim(queue, "pi").name) == ("one", "two"), "a bare queue knows of no plan"
     assert queue.sync_from_manifest([a_job("two")])["removed"] == 0, "told once"
     queue.sync_from_manifest([a_job("one"), a_job("two")])
     assert queue.get("id-one").in_manifest

@@ -149,7 +149,7 @@ UNTOLD = {
         "short_runs": DECIDED,
         "claimed_at": MOVES,
         "edition": "of the plan that brought it, which only the plan in force is compared with",
-        "in_manifest": "as the plan's file said at its last reload, and the doctor reads no plan",
+        **each("in_manifest passed_over", "as the plan's file said at its last reload, and the doctor reads no plan"),
     },
     "attempts": {
         "session_id": "a session that begins anew takes attempts over",

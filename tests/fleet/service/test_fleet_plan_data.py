@@ -287,7 +287,7 @@ def test_a_kept_plan_is_no_plan_once_anything_it_was_made_from_has_changed(fleet
         lambda: fleet.plan.write_text(PLAN + "priority = 5\n"),
         lambda: fleet.push(b"more", "another"),
         lambda: fleet.push(b"data", hosts=["desk"]),
-        lambda: fleet.queue.db.run("mark_removed", job_id=job.job_id),
+        lambda: fleet.queue.db.run("mark_removed", job_id=job.job_id, passed_over=1),
         lambda: fleet.queue._conn.execute("UPDATE jobs SET name = 'other'"),
         lambda: monkeypatch.setattr("training.fleet.service.plan.stamps", lambda: ["newer"]),
         damage,

@@ -27,6 +27,7 @@ from training.fleet.scheduling.edits import (
     host_edits,
     sentence,
 )
+from training.fleet.scheduling.job import NOT_IN_PLAN
 from training.fleet.service.catalogue import provenance_of
 from training.fleet.service.service import Service
 from training.fleet.wire.constants import Refusal
@@ -204,7 +205,7 @@ def test_a_job_that_was_cancelled_because_it_had_left_waits_again(receiver, one_
     assert (reply.revived, reply.cancelled) == (1, 0)
     assert [sentence(to_builtins(edit)) for edit in reply.edits] == [
         "one is in the plan again: it waits again",
-        "two left the plan: it still waits",
+        "two left the plan: no host gets it until it is back",
     ]
     assert receiver.job().status == "pending"
     assert receiver.ask("desktop").job_id == "id-one"
@@ -264,9 +265,34 @@ def test_what_leaves_the_plan_is_named_with_what_becomes_of_it(receiver):
         "done left the plan: its model stays",
         "failed left the plan: it stays failed",
         "runs left the plan: attempt 1 on pi continues; another job is called so now, which differs in mode, seed",
-        "waits left the plan: it still waits",
+        "waits left the plan: no host gets it until it is back",
     ]
     assert receiver.plan(anew).edits == [], "told once"
+
+
+def test_a_job_that_left_is_passed_over_before_it_is_back_or_requeued(receiver):
+    receiver.plan(a_job("one", priority=99), a_job("two"))
+    runs = receiver.granted()
+    receiver.plan()
+    assert receiver.ask("mac").reason == "every pending job is not in the plan"
+    assert receiver.beat(runs).action == "continue"
+    receiver.fail(runs, "one", reason="worker shutdown")
+    receiver.clock.advance(3600)
+    page = receiver.views.jobs()
+    assert (page.counts["pending"], page.unplanned["pending"]) == (0, 2)
+    assert {(job.passed_over, job.obstacle) for job in page.jobs} == {(True, NOT_IN_PLAN)}
+    explained = receiver.views.explain("id-two")
+    assert explained.summary == f"it is {NOT_IN_PLAN}"
+    assert {each.reason for each in explained.hosts} == {"it fits, and waits only because the job is not in the plan"}
+    assert [(group.reason, group.count) for group in receiver.views.waiting()] == [(NOT_IN_PLAN, 2)]
+    assert receiver.queue.ahead.kinds.waiting(receiver.clock.now()) == []
+    receiver.service.hold("id-one")
+    assert receiver.ask("mac").reason == "every pending job is held by the operator or not in the plan"
+    receiver.service.unhold("id-one")
+    assert not receiver.service.requeue("id-two").passed_over
+    assert receiver.ask("mac").job_id == "id-two"
+    receiver.plan(a_job("one"))
+    assert receiver.ask("desk").job_id == "id-one"
 
 
 def test_what_is_in_the_plan_is_not_cancelled_because_it_had_left(receiver, one_job):

@@ -859,7 +859,7 @@ def test_a_second_different_bundle_is_neither_taken_nor_listed(receiver, claim_i
 
 
 def test_a_capability_is_what_the_last_claim_said(receiver):
-    receiver.plan(a_job("big", priority=99, require_cuda=True))
+    receiver.plan(a_job("one"), a_job("big", priority=99, require_cuda=True))
     assert receiver.ask("desktop", capability=a_capability()).job_id == "id-one"
     second = a_worker_claim("desktop", slot=1, capability=a_capability(cuda=True))
     assert receiver.claim(second).job_id == "id-big"

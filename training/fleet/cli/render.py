@@ -223,6 +223,8 @@ def moved_line(ref: str, answer: Json) -> str:
     line = f"{who} ({printable(answer['job_id'])[:_ID_IN_LINE]}…) is {printable(answer['status'])}"
     if answer["held_by"]:
         line += f", held by {printable(answer['held_by'])}"
+    elif answer["passed_over"] and answer["status"] == "pending":
+        line += "; no host gets it: put it back into the plan, or requeue it"
     elif not answer["in_manifest"] and answer["status"] == "pending":
         line += "; the plan does not name it, but it will be trained unless it is cancelled"
     if near:

@@ -30,11 +30,13 @@ def status_data(jobs: Sequence[Json], page: Json, health: Json, *, whole: bool) 
     cancelled = [view for view in jobs if view["status"] == "cancelled" and view["in_manifest"]]
     return {
         "counts": page["counts"],
+        "unplanned": page["unplanned"],
         "jobs": jobs,
         "failed": [_entry(view, "error", "ended_by", "in_manifest") for view in jobs if view["status"] == "failed"],
         "cancelled_in_plan": [_entry(view, "ended_by", "finished_at") for view in cancelled],
         "held": [_entry(view, "held_by", "held_at") for view in pending if view["held_by"]],
-        "cannot_run": [_entry(view, "obstacle") for view in pending if view["obstacle"]],
+        "cannot_run": [_entry(view, "obstacle") for view in pending if view["obstacle"] and not view["passed_over"]],
+        "passed_over": [_entry(view, "obstacle") for view in pending if view["passed_over"]],
         "notes": [_entry(view, "note") for view in jobs if view["note"]],
         "complete": whole,  # false: the queue is long, and only a part of it is listed here
         "now": page["now"],
@@ -48,7 +50,7 @@ def _entry(view: Json, *keys: str) -> dict[str, Any]:
 
 
 def render_status(data: Json, health: Json) -> RenderableType:
-    parts: list[RenderableType] = [_counts(data["counts"])]
+    parts: list[RenderableType] = [_counts(data["counts"], data["unplanned"])]
     if health["detail"]:
         parts.append(cell(health["detail"], "bold yellow"))
     parts += [Text(), _status_table(data)] if data["jobs"] else []
@@ -62,6 +64,7 @@ def render_status(data: Json, health: Json) -> RenderableType:
     told = [{"name": each["name"], "held": held(each, data["now"])} for each in data["held"]]
     parts += _named("Held until `cis490-jobs unhold`", _grouped(told, "held"), "held", "bold yellow")
     parts += _named("Cannot run anywhere", _grouped(data["cannot_run"], "obstacle"), "obstacle", "bold yellow")
+    parts += _named("Passed over", _grouped(data["passed_over"], "obstacle"), "obstacle", "bold yellow")
     parts += [cell(each, "bold yellow", chars_max=1000) for each in [*data["unlike"], *data["plan_notes"]]]
     parts += _named("Worth knowing", _grouped(data["notes"], "note"), "note", "bold yellow")
     return Group(*parts)
@@ -85,9 +88,13 @@ def _grouped(entries: Sequence[Json], key: str) -> list[Json]:
     return [{"name": some(names, _NAMES_IN_GROUP), key: said} for said, names in groups.items()]
 
 
-def _counts(counts: Json) -> Text:
-    said = [f"{counts[s]} {s}" for s in STATUSES if counts.get(s)]
-    return Text(f"{counted(sum(counts.values()), 'jobs')}: {', '.join(said)}" if said else "no jobs yet", style="bold")
+def _counts(counts: Json, unplanned: Json) -> Text:
+    said = ", ".join(f"{counts[s]} {s}" for s in STATUSES if counts.get(s))
+    others = ", ".join(
+        f"{unplanned[s]} {s}" for s in STATUSES if unplanned.get(s) and s not in ("completed", "cancelled")
+    )
+    line = f"{counted(sum(counts.values()), 'jobs')}: {said}" if said else "no jobs yet"
+    return Text(line + (f"; not in the plan: {others}" if others else ""), style="bold")
 
 
 def _status_table(data: Json) -> RenderableType:

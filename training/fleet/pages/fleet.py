@@ -6,6 +6,7 @@ from typing import NamedTuple
 from training.fleet.pages.page_request import PageRequest
 from training.fleet.pages.rendering import Frame, job_path, path_part, render, when
 from training.fleet.pages.timeline import Day, UpcomingTime, ahead, day
+from training.fleet.scheduling.job import NOT_IN_PLAN
 from training.fleet.service.job_views import JobFilter, ListPlace, Waiting
 from training.fleet.wire import words
 from training.fleet.wire.views import HealthReply
@@ -44,7 +45,8 @@ def page(asked: PageRequest, frame: Frame) -> str:
     if counts["failed"]:
         found, _ = views.found(JobFilter(status="failed"), "newest", ListPlace(), FAILED_SHOWN)
         failed = [each.to_dict() for each in found]
-    today = day(views.events(limit=MOVES_MAX), granted, counts["pending"], frame.now)
+    pending = counts["pending"] + views.counts(in_manifest=False)["pending"]  # the events are of all jobs
+    today = day(views.events(limit=MOVES_MAX), granted, pending, frame.now)
     hosts = [each.to_dict() for each in workers.workers]
     return render(
         "fleet.html",
@@ -117,7 +119,7 @@ def _done_in(counts: Mapping[str, int], live: Sequence[Json]) -> str:
 
 
 def _stuck(pending: int, waiting: Sequence[Waiting], held: int) -> str:
-    stuck = sum(group.count for group in waiting if group.reason is not None)
+    stuck = sum(group.count for group in waiting if group.reason not in (None, NOT_IN_PLAN))
     causes = [(stuck, "for what no host offers now"), (held, "to be unheld")]
     parts = [cause if number >= pending else f"{number} of them {cause}" for number, cause in causes if number]
     if not parts:

@@ -256,9 +256,9 @@ class _Asking(QueuePart):
             return NoJob(f"the next job waits for room here: {min(self._for_room, key=lambda each: each[0])[2]}")
         if obstacle is not None:
             return NoJob(f"none of the pending jobs fits this host: {obstacle}")
-        if self._db.number("held_pending"):
-            return NoJob("every pending job is held by the operator")
-        return NoJob("no job is pending")
+        causes = ["held by the operator"] if self._db.number("held_pending") else []
+        causes += ["not in the plan"] if self._db.number("passed_over", most=1) else []
+        return NoJob(f"every pending job is {' or '.join(causes)}" if causes else "no job is pending")
 
 
 def eligible(

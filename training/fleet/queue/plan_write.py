@@ -144,7 +144,7 @@ class PlanWrite:
     def _remove(self, gone: Sequence[str]) -> None:
         """Mark jobs that the plan does not name. Jobs of a plan that never came into force are cancelled."""
         queue = self._queue
-        queue.db.many("mark_removed", [{"job_id": job_id} for job_id in gone])
+        queue.db.many("mark_removed", [{"job_id": job_id, "passed_over": queue.passes_over} for job_id in gone])
         for row in queue.db.all("half_written", ids=json.dumps(list(gone))):
             queue.moves.cancel(row["job_id"], by="the plan", as_removed=True)
 
@@ -155,6 +155,7 @@ class PlanRows:
     def __init__(self, queue: QueueState, ahead: Scheduler, moves: JobMoves) -> None:
         self.db, self.clock, self.classes, self.events = queue.db, queue.clock, queue.classes, queue.events
         self.ahead, self.moves, self.part = ahead, moves, PART
+        self.passes_over = 0  # 1: no host is granted a job that left the plan, until it is requeued or named again
 
     @property
     def edition(self) -> int:

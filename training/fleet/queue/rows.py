@@ -22,7 +22,7 @@ _DECODED: Mapping[str, Callable[[Any], Any]] = {
     "failed_by": FailedBy,
     "end_reason": EndReason,
     "avoid_host": lambda host: host or None,
-    **dict.fromkeys(("in_manifest", "paused", "resumable", "crashed", "pardoned"), bool),
+    **dict.fromkeys(("in_manifest", "passed_over", "paused", "resumable", "crashed", "pardoned"), bool),
 }
 
 

@@ -236,7 +236,7 @@ class Recovery(JobQueue):
             text = strict_json.canonical(said.spec)
             self.db.run("add_job", **columns_of(said.spec), spec=text, class_id=class_id, now=self.clock.now())
             self.events.moved("insert", said.job_id, None, JobStatus.PENDING)
-            self.db.run("mark_removed", job_id=said.job_id)
+            self.db.run("mark_removed", job_id=said.job_id, passed_over=0)
             job = known_job(self.db, said.job_id)
         return job
 

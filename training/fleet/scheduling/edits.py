@@ -132,7 +132,7 @@ def leaving(job: Job, named: Mapping[str, Table]) -> Edit:
     if job.status in LIVE:
         holds = f"attempt {job.attempt} on {job.worker_hostname} continues"
     else:
-        waits = {JobStatus.PENDING: "it still waits", JobStatus.COMPLETED: "its model stays"}
+        waits = {JobStatus.PENDING: "no host gets it until it is back", JobStatus.COMPLETED: "its model stays"}
         holds = waits.get(job.status, f"it stays {job.status}")
     other = named.get(job.name)
     if other is None:

@@ -100,6 +100,7 @@ REPORTABLE = frozenset(
 
 # The reason of a cancel, after the operator's name.
 CANCELLED = "cancelled"
+NOT_IN_PLAN = "not in the plan; `cis490-jobs cancel --removed`, or put it back"
 CANCELLED_AS_REMOVED = "cancelled, because the plan no longer named it"
 
 
@@ -480,6 +481,7 @@ class Job:
     vram_above_gib: float = 0.0
     progress: JsonObject | None = None
     in_manifest: bool = True
+    passed_over: bool = False  # while it is pending no host gets it: it left the plan, and was not requeued since
     held_by: str | None = None  # the operator who holds it; None: not held
     held_at: float | None = None
 

@@ -51,6 +51,7 @@ class _Asked(NamedTuple):
     name: str
     job_class: JobClass
     priority: int
+    in_manifest: bool = True
 
 
 _Job = _Asked | LiveAttempt
@@ -131,7 +132,9 @@ class Forecasts:
         forecast takes; and the number of pending jobs that are held."""
         known = self._classes.known
         asked = [
-            _Asked(row["job_id"], row["name"], known(row["class_id"], row["needs"]), row["priority"])
+            _Asked(
+                row["job_id"], row["name"], known(row["class_id"], row["needs"]), *(row["priority"], row["in_manifest"])
+            )
             for row in self.reader.all("jobs_waiting", most=ASKED_MOST + 1)
         ]
         return asked, self.reader.number("held_pending")
@@ -142,7 +145,7 @@ class Forecasts:
             raise Refusal(ProblemType.BAD_MANIFEST, "this receiver was started without a manifest")
         registry, planned = self.previews.foreseen(plan)
         ids, drafts = {each.spec["job_id"] for each in planned}, Drafts(self._classes)
-        asked = [each for each in waiting if each.job_id not in ids]
+        asked = [each for each in waiting if each.job_id not in ids and not each.in_manifest]  # requeued outside it
         for each in planned:
             if each.waits:
                 spec, priority = each.spec, int(each.spec.get("priority") or 0)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from training.fleet.database.writer import Database, Row
 from training.fleet.queue.rows import attempt_of, job_of, trained_of
-from training.fleet.scheduling.job import LIVE, Job, JobStatus
+from training.fleet.scheduling.job import LIVE, NOT_IN_PLAN, Job, JobStatus
 from training.fleet.scheduling.trained import CompletedModel, unlike
 from training.fleet.service.models import Models, auroc_of
 from training.fleet.service.obstacles import Obstacles, Outlook
@@ -66,13 +66,14 @@ class ListPlace:
 
 
 class Counted(NamedTuple):
-    """The number of jobs that have the same model, mode, status and host."""
+    """The number of jobs that have the same model, mode, status and host, in the plan or not."""
 
     model: str | None
     mode: str | None
     status: str
     host: str | None
     n: int
+    in_manifest: bool
 
 
 class Event(NamedTuple):
@@ -106,12 +107,14 @@ class JobViews:
     def __init__(self, database: Database, service: Service, models: Models, obstacles: Obstacles) -> None:
         self._db, self._service, self._clock = database, service, service.clock
         self._models, self._obstacles = models, obstacles
-        self._counted: tuple[int, list[Counted]] = -1, []  # as of an event: counting all jobs is a look at each
+        # As of an event and a plan: counting all jobs is a look at each.
+        self._counted: tuple[tuple[int, int], list[Counted]] = (-1, -1), []
 
-    def counts(self) -> dict[str, int]:
+    def counts(self, *, in_manifest: bool = True) -> dict[str, int]:
+        """Count the plan's jobs by status, or those that are not in the plan."""
         found = Counter[str]()
         for each in self.counted():
-            found[each.status] += each.n
+            found[each.status] += each.n if each.in_manifest is in_manifest else 0
         return {status.value: found[status] for status in JobStatus}
 
     def jobs(self, wanted: JobFilter | None = None, *, after: int = 0, limit: int = PAGE_MAX) -> JobsReply:
@@ -123,6 +126,7 @@ class JobViews:
             jobs=jobs,
             counts=self.counts(),
             now=self._clock.now(),
+            unplanned=self.counts(in_manifest=False),
             next_after=None if place is None else place.seq,
             unlike=self._unlike() if wanted == JobFilter() and after == 0 else [],
         )
@@ -144,11 +148,11 @@ class JobViews:
         return [self._view(row, looks) for row in rows[:most]], place
 
     def counted(self, text: str = "") -> list[Counted]:
-        """Count the jobs by model, mode, status and host; with ``text``, only jobs whose name contains it."""
+        """Count all jobs by model, mode, status and host; with ``text``, only jobs whose name contains it."""
         if text:
             rows = self._db.all("jobs_counted_named", text=pattern(text))
             return [_counted(row) for row in rows]
-        head = self._db.number("newest_event")
+        head = self._db.number("newest_event"), self._db.number("edition")
         if self._counted[0] != head:
             self._counted = head, [_counted(row) for row in self._db.all("jobs_counted")]
         return self._counted[1]
@@ -200,6 +204,8 @@ class JobViews:
             first = self._db.all("waiting_first", class_id=row["class_id"], most=NAMES_MAX)
             before = groups.get(reason, Waiting(reason, 0, ()))
             groups[reason] = Waiting(reason, before.count + row["n"], (*before.jobs, *map(dict, first))[:NAMES_MAX])
+        if gone := self._db.all("passed_over", most=NAMES_MAX):
+            groups[NOT_IN_PLAN] = Waiting(NOT_IN_PLAN, gone[0]["n"], tuple(map(dict, gone)))
         return sorted(groups.values(), key=lambda each: -each.count)
 
     def events(
@@ -224,6 +230,7 @@ class JobViews:
         pending = job.status is JobStatus.PENDING
         waits = pending and not job.held
         look = looks.get(row["class_id"], Outlook()) if waits else Outlook()
+        look = Outlook(NOT_IN_PLAN) if pending and job.passed_over else look
         return JobView.of(
             job,
             host=job.worker_hostname if not pending else None,
@@ -253,4 +260,6 @@ def pattern(text: str) -> str:
 def _counted(row: Row) -> Counted:
     """Convert a row of counts; a pending job gets no host, though its row may name the host of its last attempt."""
     waits = row["status"] == JobStatus.PENDING
-    return Counted(row["model"], row["mode"], row["status"], None if waits else row["host"], row["n"])
+    return Counted(
+        row["model"], row["mode"], row["status"], None if waits else row["host"], row["n"], bool(row["in_manifest"])
+    )

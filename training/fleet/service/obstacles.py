@@ -11,7 +11,7 @@ from training.fleet.queue.kinds import kind_of
 from training.fleet.queue.rows import attempt_of, job_of
 from training.fleet.scheduling import booking
 from training.fleet.scheduling import policy as rules
-from training.fleet.scheduling.job import LIVE, FailedBy, Host, Job, JobStatus, Needs
+from training.fleet.scheduling.job import LIVE, NOT_IN_PLAN, FailedBy, Host, Job, JobStatus, Needs
 from training.fleet.scheduling.orders import Out
 from training.fleet.scheduling.quarantine import VRAM
 from training.fleet.scheduling.workload import Workload
@@ -157,6 +157,8 @@ class Obstacles:
             return held
         if job.held:
             return None, "it fits, and waits only because the job is held"
+        if job.passed_over:
+            return None, "it fits, and waits only because the job is not in the plan"
         return ahead.told(kind, host.name) or (None, "ok")
 
     def _held(self, job: Job) -> str:
@@ -169,6 +171,8 @@ class Obstacles:
             mark = f"; should it wait again, {self._held(job)}" if job.held else ""
             remark = self.remark(job)
             return f"the job is {job.status}{why}{mark}{f'; {remark}' if remark else ''}"
+        if job.passed_over:
+            return f"it is {NOT_IN_PLAN}{f'; {self._held(job)}' if job.held else ''}"
         return self._held(job) if job.held else self.asked(job) or self._waits(job, hosts)
 
     def _waits(self, job: Job, hosts: list[HostVerdict]) -> str:

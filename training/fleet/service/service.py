@@ -42,6 +42,7 @@ class Service(FleetState):
         """``new_round`` draws the random token of a round, by which copies of a machine are found
         (:mod:`training.fleet.scheduling.copies`)."""
         super().__init__(queue, store, plan)
+        queue.plan.passes_over = 1
         self._planned = plan is not None  # until then there is nothing to compare a plan with
         queue.ahead.kinds.learned = self.learned(queue.db)
         sessions, endings, uploads = HostSessions(self, new_round), Endings(self), Uploads(self)

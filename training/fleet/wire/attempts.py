@@ -308,6 +308,7 @@ class MovedReply(StatusReply):
     name: str
     near: int  # other jobs whose name or id begins with the given prefix
     in_manifest: bool  # false: the plan does not name the job any more
+    passed_over: bool = False  # … and no host is granted it before it is back, or requeued
     held_by: str | None = None  # the operator who holds it; null: not held
     held_at: float | None = None
 

@@ -246,6 +246,7 @@ class JobView(Wire):
     finished_at: float | None
     obstacle: str | None  # why no known host can run a pending job; null when one can
     in_manifest: bool
+    passed_over: bool = False  # it left the plan, and no host is granted it before it is back, or requeued
     held_by: str | None = None  # the operator who holds it, at any status; null: not held
     held_at: float | None = None
     note: str | None = None  # a further note for the operator, as the host it waits for
@@ -258,8 +259,9 @@ class JobView(Wire):
 
 class JobsReply(Wire):
     jobs: list[JobView]
-    counts: dict[str, int]  # by status, of the whole queue
+    counts: dict[str, int]  # by status, of the plan's jobs
     now: float
+    unplanned: dict[str, int] = {}  # the same of jobs that are not in the plan
     next_after: int | None = None  # pass as ?after= for the next page
     unlike: list[str] = []  # on the first page: differences among the plan's completed jobs, in words
 

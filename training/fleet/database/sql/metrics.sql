@@ -18,7 +18,7 @@ ORDER BY e.seq LIMIT :most
 -- name: waiting — how many jobs of each requirement class wait for a host, and since when the longest does
 WITH waiting AS MATERIALIZED (  -- counted along jobs_ready, which holds all that is needed
   SELECT class_id, count(*) AS n, min(claimable_at) AS since FROM jobs
-  WHERE status = 'pending' AND held_at IS NULL GROUP BY class_id)
+  WHERE status = 'pending' AND held_at IS NULL AND passed_over = 0 GROUP BY class_id)
 SELECT c.needs, w.n, w.since FROM waiting AS w JOIN classes AS c ON c.class_id = w.class_id ORDER BY c.class_id
 
 -- name: stored — the size of all bundles in the store, each once, but for those that retention took away

@@ -112,18 +112,18 @@ WHERE (:status = '' OR status = :status OR (:status = 'held' AND status = 'pendi
 ORDER BY seq LIMIT :most
 
 -- name: jobs_counted — how many jobs there are of each kind, in the order of their index
-SELECT model, mode, status, worker_hostname AS host, count(*) AS n FROM jobs
-GROUP BY model, mode, status, worker_hostname
+SELECT model, mode, status, worker_hostname AS host, in_manifest, count(*) AS n FROM jobs
+GROUP BY model, mode, status, worker_hostname, in_manifest
 
 -- name: jobs_counted_named — the same of those whose name has a text in it
-SELECT model, mode, status, worker_hostname AS host, count(*) AS n FROM jobs WHERE name LIKE :text ESCAPE '\'
-GROUP BY model, mode, status, worker_hostname
+SELECT model, mode, status, worker_hostname AS host, in_manifest, count(*) AS n FROM jobs
+WHERE name LIKE :text ESCAPE '\' GROUP BY model, mode, status, worker_hostname, in_manifest
 
 -- name: jobs_live — what runs now, longest first
 SELECT * FROM jobs_shown WHERE status IN ('claimed', 'running') ORDER BY claimed_at, seq LIMIT :most
 
 -- name: jobs_waiting — those that a forecast is made of, in the order in which they are granted
-SELECT j.job_id, j.name, j.priority, j.class_id, c.needs FROM waiting AS j JOIN classes AS c ON c.class_id = j.class_id
+SELECT j.job_id, j.name, j.priority, j.class_id, j.in_manifest, c.needs FROM waiting AS j JOIN classes AS c ON c.class_id = j.class_id
 ORDER BY j.priority DESC, j.claimable_at, j.seq LIMIT :most
 
 -- name: waiting_by_class — how many jobs of each requirement class wait; into an index alone
@@ -181,24 +181,24 @@ SELECT job_id, name, spec, in_manifest FROM jobs WHERE in_manifest = 1
 SELECT job_id FROM jobs WHERE in_manifest = 1
 
 -- name: amend_job — a reload changes all that is not a job's identity
-UPDATE jobs SET name = :name, spec = :spec, class_id = :class_id, priority = :priority, in_manifest = 1,
+UPDATE jobs SET name = :name, spec = :spec, class_id = :class_id, priority = :priority, in_manifest = 1, passed_over = 0,
   model = :model, mode = :mode
 WHERE seq = :seq
 
 -- name: mark_in_manifest — a job that had been removed is back
-UPDATE jobs SET in_manifest = 1 WHERE job_id = :job_id
+UPDATE jobs SET in_manifest = 1, passed_over = 0 WHERE job_id = :job_id
 
 -- name: cancelled_in_plan — jobs of the plan that no host trains before they are requeued
 SELECT * FROM jobs WHERE status = 'cancelled' AND in_manifest = 1 ORDER BY seq
 
 -- name: mark_removed — a job no longer in the manifest stays until it is cancelled
-UPDATE jobs SET in_manifest = 0 WHERE job_id = :job_id
+UPDATE jobs SET in_manifest = 0, passed_over = :passed_over WHERE job_id = :job_id
 
 -- name: grant — pending → claimed; the guard cannot fail inside the deciding transaction
 UPDATE jobs SET status = 'claimed', attempt = attempt + 1, grants = grants + 1, claim_id = :claim_id,
   worker_hostname = :host, claimed_at = :now, heartbeat_at = :now, error = NULL, ended_by = NULL, failed_by = NULL,
   avoid_host = '', avoid_until = NULL
-WHERE job_id = :job_id AND status = 'pending' AND held_at IS NULL
+WHERE job_id = :job_id AND status = 'pending' AND held_at IS NULL AND passed_over = 0
   AND edition <= coalesce((SELECT edition FROM plan_in_force WHERE one = 1), 0)
 RETURNING *
 
@@ -356,7 +356,8 @@ WHERE job_id = :job_id
 UPDATE jobs SET status = 'pending', claim_id = NULL, generation = generation + 1, grants = 0,
   trainer_failures = 0, host_losses = 0, claimable_at = :now, finished_at = NULL, artifact_id = NULL,
   error = NULL, ended_by = NULL, failed_by = NULL, heartbeat_at = NULL, worker_hostname = NULL, claimed_at = NULL,
-  avoid_host = '', avoid_until = NULL, short_runs = 0, ram_above_gib = 0, vram_above_gib = 0, class_id = :class_id
+  avoid_host = '', avoid_until = NULL, short_runs = 0, ram_above_gib = 0, vram_above_gib = 0, class_id = :class_id,
+  passed_over = 0
 WHERE job_id = :job_id
 
 -- name: hold_job — the operator keeps it from being granted, from the event just noted on
@@ -368,6 +369,10 @@ UPDATE jobs SET held_by = NULL, held_at = NULL WHERE job_id = :job_id AND held_a
 
 -- name: held_pending — how many jobs would wait for a host if no operator held them
 SELECT count(*) AS n FROM jobs WHERE status = 'pending' AND held_at IS NOT NULL
+
+-- name: passed_over — jobs that would wait for a host if the plan named them; how many, and the first of them
+SELECT count(*) OVER () AS n, name, job_id, in_manifest FROM jobs
+WHERE passed_over = 1 AND status = 'pending' AND held_at IS NULL ORDER BY seq LIMIT :most
 
 -- name: held_found — the same of those that all other filters let through; a job that waits has no host
 SELECT count(*) AS n FROM jobs WHERE status = 'pending' AND held_at IS NOT NULL

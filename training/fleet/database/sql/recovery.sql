@@ -272,7 +272,7 @@ SELECT job_id, attempt, claim_id FROM attempts WHERE log_next = 0
 SELECT claim_id FROM attempts UNION SELECT claim_id FROM unconfirmed
 
 -- name: rebuilt_number — the next grant of a job is to be this attempt and generation, as its provenance says
-UPDATE jobs SET attempt = :attempt, generation = :generation WHERE job_id = :job_id AND status = 'pending'
+UPDATE jobs SET attempt = :attempt, generation = :generation, passed_over = 0 WHERE job_id = :job_id AND status = 'pending'
 
 -- name: rebuilt_mark — a grant that was made up from a provenance file; before it there may be gaps
 UPDATE events SET detail = :detail WHERE job_id = :job_id AND transition = 'claim' AND attempt = :attempt

@@ -52,6 +52,7 @@ CREATE TABLE jobs (
   ram_above_gib    REAL NOT NULL DEFAULT 0,  -- it ran out of memory where there was so much in all …
   vram_above_gib   REAL NOT NULL DEFAULT 0,  -- … or so much of a GPU's
   in_manifest      INTEGER NOT NULL DEFAULT 1 CHECK (in_manifest IN (0, 1)),
+  passed_over      INTEGER NOT NULL DEFAULT 0 CHECK (passed_over IN (0, 1 - in_manifest)), -- 1: it left a fleet's plan, and was not requeued since
   held_by          TEXT,                     -- who keeps it from being granted, whatever its status; NULL: nobody
   held_at          REAL CHECK ((held_at IS NULL) = (held_by IS NULL)),
   model            TEXT,                     -- of the spec, for lists; NULL: it names none
@@ -65,17 +66,19 @@ CREATE TABLE jobs (
 
 -- The head of a requirement class is one step into this index, however many jobs wait behind it.
 CREATE INDEX jobs_ready ON jobs (class_id, avoid_host, priority DESC, claimable_at, seq, edition)
-  WHERE status = 'pending' AND held_at IS NULL;
+  WHERE status = 'pending' AND held_at IS NULL AND passed_over = 0;
 CREATE VIEW waiting AS SELECT * FROM jobs
-  WHERE status = 'pending' AND held_at IS NULL AND edition <= coalesce((SELECT edition FROM plan_in_force WHERE one = 1), 0);
+  WHERE status = 'pending' AND held_at IS NULL AND passed_over = 0
+  AND edition <= coalesce((SELECT edition FROM plan_in_force WHERE one = 1), 0);
 CREATE INDEX jobs_held ON jobs (status) WHERE held_at IS NOT NULL;
+CREATE INDEX jobs_passed_over ON jobs (status) WHERE passed_over = 1;
 CREATE INDEX jobs_avoiding ON jobs (avoid_until) WHERE status = 'pending' AND avoid_host <> '';
 CREATE INDEX jobs_live ON jobs (heartbeat_at) WHERE status IN ('claimed', 'running');
 -- No index leads with status alone: the planner would prefer it to the partial ones above.
 CREATE INDEX jobs_by_name ON jobs (name, status);  -- also covers the counts by status
 
 -- Lists filter, sort and count in here and read the rows of one page alone. No statement looks for a model otherwise.
-CREATE INDEX jobs_listed ON jobs (model, mode, status, worker_hostname, held_at, priority, created_at, claimed_at,
+CREATE INDEX jobs_listed ON jobs (model, mode, status, worker_hostname, in_manifest, held_at, priority, created_at, claimed_at,
   finished_at, name);
 
 CREATE TABLE attempts (

@@ -58,6 +58,7 @@ class Obstacle(StrEnum):
     """The reason why no host takes a waiting job now, from a closed list; a job counts under the first that applies."""
 
     HELD = "held"  # by an operator
+    NOT_IN_PLAN = "not_in_plan"  # it left the plan
     DATASET = "dataset"  # its data set is not here
     NO_HOST = "no_host"  # no worker has ever asked for work
     UNFIT = "unfit"  # it fits none of the known hosts
@@ -163,7 +164,8 @@ class Snapshots:
         known = service.known_hosts()
         held = {host: len(names) for host, names in jobs_by_host(self.reader).items()}
         states = {each.name: _state(each, service, out, resting, held) for each in known}
-        yield "jobs", by_one(self.views.counts())
+        jobs = [self.views.counts(in_manifest=planned) for planned in (True, False)]
+        yield "jobs", by_one({status: sum(each[status] for each in jobs) for status in jobs[0]})
         yield from self._waiting(now, known, out, resting)
         yield "attempts_total", [((end, FAULT_OF[end]), self._ends.reasons[end]) for end in EndReason]
         yield "attempt_duration_seconds", by_one(self._ends.durations)
@@ -194,6 +196,7 @@ class Snapshots:
         oldest = {"cpu": 0.0, "cuda": 0.0}
         blocked = dict.fromkeys(Obstacle, 0)
         blocked[Obstacle.HELD] = self.reader.number("held_pending")
+        blocked[Obstacle.NOT_IN_PLAN] = self.reader.number("passed_over", most=1)
         for row in self.reader.all("waiting"):
             needs = Needs.of(json.loads(row["needs"]))
             self._ends.expect(needs.model)
