@@ -131,9 +131,10 @@ def test_open_pages_and_messages_are_counted(world):
 
 
 def test_the_oldest_waiting_job_counts_from_when_it_could_be_claimed(world):
-    world.add(a_job("one"), a_job("held"), a_job("gpu", require_cuda=True))
+    first = a_job("one"), a_job("held"), a_job("gpu", require_cuda=True)
+    world.add(*first)
     world.clock.advance(100)
-    world.add(a_job("late"))
+    world.add(*first, a_job("late"))
     found = world.scrape()
     assert found["oldest_pending_job_age_seconds", "cpu"] == 100 + FRESH_S
     assert found["oldest_pending_job_age_seconds", "cuda"] == 100 + FRESH_S

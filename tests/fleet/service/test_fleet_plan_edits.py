@@ -284,7 +284,7 @@ def test_a_job_that_left_is_passed_over_before_it_is_back_or_requeued(receiver):
     assert explained.summary == f"it is {NOT_IN_PLAN}"
     assert {each.reason for each in explained.hosts} == {"it fits, and waits only because the job is not in the plan"}
     assert [(group.reason, group.count) for group in receiver.views.waiting()] == [(NOT_IN_PLAN, 2)]
-    assert not receiver.queue.ahead.kinds.waiting(receiver.clock.now())
+    assert [*receiver.queue.ahead.kinds.waiting(receiver.clock.now())] == []
     receiver.service.hold("id-one")
     assert receiver.ask("mac").reason == "every pending job is held by the operator or not in the plan"
     receiver.service.unhold("id-one")
