@@ -140,7 +140,7 @@ def test_seeds_that_are_tested_on_different_episodes_are_noted_with_the_line_to_
     seeds = "matrix = { seed = [1, 2, 3] }\n"
     (note,) = notes(load(HEAD + GBT + seeds))
     assert 'jobs "gbt[seed=1]" and "gbt[seed=2]" differ only in seed' in note
-    assert "add the line `split_seed = 0` to [defaults]" in note
+    assert "add the line `split_seed = 0` to their entry" in note
     for line in ("split_seed = 0\n", 'split_recipe = "time"\n'):
         assert not notes(load(f"{HEAD}[defaults]\n{line}{GBT}{seeds}"))
     assert not notes(load(HEAD + GBT + "seed = 1\n" + GBT.replace("gbt", "mlp") + "seed = 2\n"))

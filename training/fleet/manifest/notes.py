@@ -40,7 +40,7 @@ def _tested_apart(jobs: Sequence[JobSpec]) -> Iterable[str]:
             yield (
                 f'jobs "{twin.name}" and "{job.name}" differ only in seed, which under split_recipe "sample" also '
                 "draws the test: their figures cannot be compared; to test both on the same episodes, add the line "
-                "`split_seed = 0` to [defaults] or to the jobs"
+                "`split_seed = 0` to their entry, or to [defaults]"
             )
             return
 
