@@ -20,7 +20,7 @@ HOSTS_SHOWN = 8  # columns
 @as_command("models")
 def models(
     context: CommandContext,
-    test: Annotated[int | None, typer.Option(help="Number of the test; default the most used one.", min=1)] = None,
+    test: Annotated[int | None, typer.Option(help="Number of the test; default: of the plan's models.", min=1)] = None,
 ) -> None:
     """Show which model to believe: figures with intervals, ties, verdicts, and what each was never tested on."""
     client = context.client()
@@ -56,12 +56,13 @@ def _drawn(reply: JsonObject) -> RenderableType:
             parts.append(Text(one_line(line, 1500)))
     tests = [each for each in reply["tests"] if each["test"] != reply["test"]]
     if tests:
+        named = next((one_line(each["name"], 200) for each in reply["tests"] if each["test"] == reply["test"]), "")
         others = ", ".join(
-            f"--test {n} ({each['models']})"
+            f"--test {n} ({each['models']}: {one_line(each['name'], 200)})"
             for n, each in enumerate(reply["tests"], 1)
             if each["test"] != reply["test"]
         )
-        parts.append(Text(f"Other models were judged on other tests: {others}", "dim"))
+        parts.append(Text(f"Tested on {named}. Other models were judged on other tests: {others}", "dim"))
     if reply["without"]:
         names = [one_line(each["name"], 60) for each in reply["without_jobs"]]
         named = some(names, len(names), reply["without"])

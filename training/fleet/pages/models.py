@@ -12,8 +12,8 @@ HOSTS_MAX = 12  # columns of rotations
 
 
 def page(asked: PageRequest, frame: Frame) -> str:
-    """Render a page of the models judged on one test, by default the test on which most models were judged. A training
-    host's request is refused."""
+    """Render a page of the models judged on one test, by default the test on which most of the plan's models were
+    judged. A training host's request is refused."""
     refuse_host(asked.host, "all models")
     test, after = asked.query.get("test"), asked.query.get("after", "")
     reply = asked.views.models.models(test=test, after=after, limit=ROWS_MAX).to_dict()

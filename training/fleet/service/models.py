@@ -1,6 +1,8 @@
 """Views of results: the figures in a job's report, and a comparison of models that were judged on the same test.
 Read-only."""
 
+import json
+
 from training.clock import Clock
 from training.fleet.database.writer import Database, Row
 from training.fleet.scheduling.job import JobStatus
@@ -21,6 +23,7 @@ from training.fleet.wire.views import (
     TestView,
     TwinView,
 )
+from training.fleet.wire.words import test_name
 from training.strict_json import Json
 
 PAGE_MAX = 200  # models in one answer
@@ -38,7 +41,7 @@ class Models:
         self._db, self._clock, self._store = database, clock, store
         self._rotations = Rotations(database, clock)
         self._known: tuple[list[TestView], int, list[NamedJob]] = [], 0, []
-        self._known_as_of, self._counted_at = -1, 0.0  # an event; when
+        self._known_as_of, self._counted_at = (-1, -1), 0.0  # an event and a plan; when
 
     def result(self, job: Json) -> ResultView | None:
         """Return the main figures of a completed job's report; ``job`` is its row. Return None for other jobs, or
@@ -71,8 +74,8 @@ class Models:
         return self._store.report(artifact_of(row), row["report"])
 
     def models(self, *, test: str | None = None, after: str = "", limit: int = PAGE) -> ModelsReply:
-        """Return a page of the models judged on a test, the best first; by default the test on which most models were
-        judged."""
+        """Return a page of the models judged on a test, the best first; by default the test on which most of the
+        plan's models were judged."""
         most = max(1, min(limit, PAGE_MAX))
         tests, without, named = self._tests()
         chosen = tests[0].test if test is None and tests else test or ""
@@ -121,11 +124,12 @@ class Models:
     def _tests(self) -> tuple[list[TestView], int, list[NamedJob]]:
         """Return the tests, the number of completed jobs without a report, and the first few of these jobs. The result
         is cached until the next event, or longer if there are many models."""
-        head = self._db.number("newest_event")
+        head = self._db.number("newest_event"), self._db.number("edition")
         models, age_s = sum(each.models for each in self._known[0]), self._clock.monotonic() - self._counted_at
         if self._known_as_of != head and (models <= MANY or age_s >= MANY_S):
+            names = {row["dataset_id"]: row["name"] for row in self._db.all("plan_datasets")}
             tests = [
-                TestView(test=each["test"] or "", models=each["n"])
+                TestView(test=each["test"] or "", models=each["n"], name=test_name(json.loads(each["spec"]), names))
                 for each in self._db.all("results_tests", most=TESTS_MAX)
             ]
             missing = self._db.all("results_missing", most=WITHOUT_NAMED)

@@ -108,6 +108,7 @@ class TestView(Wire):
 
     test: str  # its key; "": of these models it is not known
     models: int
+    name: str = ""  # its data set and split, as the newest of these models' job has them
 
 
 class NamedJob(Wire):
@@ -186,7 +187,7 @@ class ModelsReply(Wire):
     """``GET /v1/models``: the models judged on one test, the best first."""
 
     test: str
-    tests: list[TestView]  # the most used first
+    tests: list[TestView]  # the one of most of the plan's models first
     models: list[ModelView]
     without: int  # completed jobs without a report
     without_jobs: list[NamedJob]  # the newest of them

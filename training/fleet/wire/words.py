@@ -285,6 +285,16 @@ def trained(view: Json) -> str:
     return ", ".join(words)
 
 
+def test_name(spec: Json, names: Json) -> str:
+    """Name a test by its data set and split; ``names`` maps ids of data sets to names in the plan."""
+    dataset = str(spec.get("dataset") or "")
+    drawn = spec.get("seed") if spec.get("split_seed") is None else spec["split_seed"]
+    of = split({**spec, "seed": drawn, "split_seed": None})
+    if spec.get("split_recipe") != "sample":  # no seed draws the test
+        of = of.rpartition(", seed")[0]
+    return f"{names.get(dataset) or dataset[:ID_SHOWN] or 'local data'}, {of}"
+
+
 def split(spec: Json) -> str:
     hosts = ", ".join(map(str, spec.get("train_hosts") or []))
     tested = ", ".join(map(str, spec.get("test_hosts") or []))

@@ -794,10 +794,10 @@ FROM results AS r JOIN attempts AS a ON a.job_id = r.job_id AND a.attempt = r.at
 JOIN artifacts AS f ON f.job_id = a.job_id AND f.attempt = a.attempt AND f.artifact_id = a.artifact_id
 WHERE r.job_id = :job_id AND r.attempt = :attempt
 
--- name: results_tests — what the models of completed jobs were judged on, the most used first
-SELECT r.test, count(*) AS n, max(j.finished_at) AS newest FROM results AS r
+-- name: results_tests — what the models of completed jobs were judged on, with the newest one's spec; first the plan's
+SELECT r.test, count(*) AS n, max(j.finished_at) AS newest, j.spec FROM results AS r
 JOIN jobs AS j ON j.job_id = r.job_id AND j.attempt = r.attempt AND j.status = 'completed'
-GROUP BY r.test ORDER BY r.test IS NULL, n DESC, newest DESC LIMIT :most
+GROUP BY r.test ORDER BY r.test IS NULL, sum(j.in_manifest) DESC, n DESC, newest DESC LIMIT :most
 
 -- name: results_ranked — models judged on one test, the best first, behind a place in that order
 SELECT j.job_id, j.name, j.model, j.mode, j.worker_hostname AS host, j.finished_at, j.artifact_id, j.in_manifest,

@@ -49,7 +49,10 @@ _IN_PATH = (
 _PARAMETERS: Mapping[str, tuple[JsonObject, str]] = {
     "after": (_NUMBER, "the number after which the page begins"),
     "after:model": (_STRING, "`next_after` of the page before"),
-    "test": (_STRING, "the test on which they were judged, as `tests` names it; default the most used one"),
+    "test": (
+        _STRING,
+        "the test on which they were judged, as `tests` names it; default that of the plan's models",
+    ),
     "after:host": (_STRING, "the name after which the page begins"),
     "limit": (_NUMBER, "the largest number of entries"),
     "status": (_STATUS, "only jobs of this status, or those that wait and are held"),
