@@ -19,6 +19,7 @@ from training.fleet.service.state import Deployment
 from training.fleet.store.artifacts import Artifact, Removed
 from training.fleet.wire import results
 from training.fleet.wire.constants import REPORT_BYTES_MAX
+from training.fleet.wire.words import name_of_test
 from training.fleet.worker.reports import beside, keep, read
 
 REPORT = json.dumps(a_report(0.937, 0.04, "caution"))
@@ -116,6 +117,15 @@ def test_a_twin_that_was_judged_on_other_windows_is_said_to_be(receiver):
     (one,) = receiver.client().models()["models"]
     assert (one["twin"]["name"], one["twin"]["same_test"]) == ("two" if one["name"] == "one" else "one", False)
     assert "on another test" in page_of(receiver, "/models")
+    twin = {key: one["twin"][key] for key in ("name", "mode", "job_id")}
+    plan = [{**a_job("x"), **twin}]
+    receiver.writer.submit(lambda: receiver.service.reload(plan, Plan())).result()
+    reply = receiver.client().models()
+    assert [each["name"] for each in reply["models"]] == [twin["name"]], "it opens on the present plan"
+    assert [each["name"] for each in reply["tests"]] == ["local data, by host, trained on lab-1"] * 2
+    assert name_of_test({"split_recipe": "sample", "seed": 7}, {}) == "local data, by sample, seed 7"
+    drawn = {"split_recipe": "sample", "seed": 7, "split_seed": 0, "dataset": "d" * 64}
+    assert name_of_test(drawn, {"d" * 64: "processed"}) == "processed, by sample, split_seed 0"
 
 
 def test_a_model_that_retention_removed_stays_in_the_list_and_is_not_offered(receiver):

@@ -23,7 +23,7 @@ from training.fleet.wire.views import (
     TestView,
     TwinView,
 )
-from training.fleet.wire.words import test_name
+from training.fleet.wire.words import name_of_test
 from training.strict_json import Json
 
 PAGE_MAX = 200  # models in one answer
@@ -129,7 +129,7 @@ class Models:
         if self._known_as_of != head and (models <= MANY or age_s >= MANY_S):
             names = {row["dataset_id"]: row["name"] for row in self._db.all("plan_datasets")}
             tests = [
-                TestView(test=each["test"] or "", models=each["n"], name=test_name(json.loads(each["spec"]), names))
+                TestView(test=each["test"] or "", models=each["n"], name=name_of_test(json.loads(each["spec"]), names))
                 for each in self._db.all("results_tests", most=TESTS_MAX)
             ]
             missing = self._db.all("results_missing", most=WITHOUT_NAMED)

@@ -285,13 +285,12 @@ def trained(view: Json) -> str:
     return ", ".join(words)
 
 
-def test_name(spec: Json, names: Json) -> str:
+def name_of_test(spec: Json, names: Json) -> str:
     """Name a test by its data set and split; ``names`` maps ids of data sets to names in the plan."""
     dataset = str(spec.get("dataset") or "")
-    drawn = spec.get("seed") if spec.get("split_seed") is None else spec["split_seed"]
-    of = split({**spec, "seed": drawn, "split_seed": None})
-    if spec.get("split_recipe") != "sample":  # no seed draws the test
-        of = of.rpartition(", seed")[0]
+    of, _, seed = split(spec).rpartition(", seed ")
+    if spec.get("split_recipe") == "sample":  # else no seed draws the test
+        of += f", split_seed {spec['split_seed']}" if spec.get("split_seed") is not None else f", seed {seed}"
     return f"{names.get(dataset) or dataset[:ID_SHOWN] or 'local data'}, {of}"
 
 
