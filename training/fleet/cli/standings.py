@@ -10,7 +10,7 @@ from training.fleet.cli.context import CommandContext
 from training.fleet.cli.registration import as_command
 from training.fleet.cli.render import table
 from training.fleet.wire import results
-from training.fleet.wire.words import day
+from training.fleet.wire.words import called, day
 from training.printable import counted, one_line, some
 from training.strict_json import JsonObject
 
@@ -102,5 +102,5 @@ def _table(found: list[JsonObject]) -> RenderableType:
         mark = {"first": "first", "tied": "=", "unknown": "?"}.get(str(each["standing"]), "")
         verdict = results.LEVELS.get(str(result["level"]), "not judged")
         figures = results.whole_per_cent(result["caught"]), results.alarms(result), verdict
-        rows.append((each["name"], results.whole(result["auroc"]), mark, other, *figures))
+        rows.append((called(each, 200), results.whole(result["auroc"]), mark, other, *figures))
     return table("MODEL", "AUROC [95 %]", "", "OTHER MODE", "CAUGHT", "FALSE ALARMS", "VERDICT", rows=rows)
