@@ -9,7 +9,7 @@ WINDOWS_TESTS := on_windows bundle capability cli client crash dataset dataset_f
   worker worker_health worker_state
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-failure test test-all explore check docs bench sim torture torture-inputs mutants engines windows lock sbom screenshots record-sample clean
+.PHONY: help setup demo demo-failure test test-all explore check docs bench sim torture torture-inputs mutants engines windows wheel lock sbom screenshots record-sample clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -34,10 +34,10 @@ $(PY):
 	  || { echo "python venv is missing; install it (Debian: apt-get install python3-venv) and repeat"; exit 2; }
 
 demo: $(VENV)/.trains ## train every model of the demo's manifest on recorded telemetry, with two workers
-	@$(PY) tools/demo.py
+	@$(PY) -m training.command demo
 
 demo-failure: $(VENV)/.trains ## the same with a job that fails on purpose: see its error reach `cis490-jobs status`
-	@$(PY) tools/demo.py --with-failure
+	@$(PY) -m training.command demo --with-failure
 
 # Three at once, on two cores too: many tests wait for other processes.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -q -n 3 --dist worksteal
@@ -95,6 +95,12 @@ windows: ## the worker's tests on Windows' own Python, under Wine 10 (minutes): 
 	  --constraint constraints.txt --editable '.[receiver,worker]' apsw hypothesis pytest pytest-timeout tree-sitter-powershell
 	@$(WINE) build/windows/Scripts/python.exe -m pytest -q -p no:cacheprovider -o addopts= \
 	  tests/house/test_streams.py $(foreach name,$(WINDOWS_TESTS),$(wildcard tests/*/test_fleet_$(name).py tests/fleet/*/test_fleet_$(name).py))
+
+# A wheel of one commit has the same bytes each time: its files are as old as the commit.
+wheel: $(PY) ## dist/: the wheel, the demo's sample and the locks, to install without a clone
+	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(PY) -m pip wheel --quiet --no-deps --wheel-dir dist .
+	@git archive --format=zip --output dist/cis490-telemetry-sample.zip HEAD examples/telemetry-sample
+	@cp locks/receiver.txt locks/training-host.txt dist/ && ls -l dist
 
 lock: setup ## the hash-pinned locks anew, after a change of pyproject.toml or constraints.txt
 	@$(PY) tools/supply_chain.py lock

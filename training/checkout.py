@@ -1,12 +1,58 @@
-"""The root folder of this checkout, stamps of its Python files, and a digest of the code that trains models."""
+"""The place of this program, in a checkout or installed from a wheel, its commit, stamps of its Python files, and a
+digest of the code that trains models."""
 
 import functools
 import hashlib
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+SHIPPED = ROOT / "training" / "shipped"  # in a wheel: plans, units and the like, which lie in the root of a checkout
+BUILT_FROM, SAMPLE_DIGEST = SHIPPED / "commit", SHIPPED / "sample.sha256"
+INSTALLED = BUILT_FROM.is_file()
+HOME = Path() if INSTALLED else ROOT  # where relative paths begin; site-packages is no place for anybody's files
+SAMPLE = "examples/telemetry-sample"
+_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 # What trainers are made of, below training/: also what works at a worker of an engine.
 CODE = ("*.py", "data/**/*.py", "trainer/**/*.py", "trainer/**/*.html")
+
+
+def shipped(name: str) -> Path:
+    """Return the path of a file that is outside of ``training/`` in a checkout, and comes along in a wheel."""
+    return (SHIPPED if INSTALLED else ROOT) / name
+
+
+def is_ours(folder: Path) -> bool:
+    """Tell whether trainers that start in ``folder`` are those of this program, and not of another checkout."""
+    return folder == ROOT or (INSTALLED and not (folder / "training" / "__init__.py").exists())
+
+
+def checkout_commit(root: Path) -> str | None:
+    """Return the commit that our wheel was built from, or the one checked out in ``root``, read from git's files;
+    ``None`` when they name none. Raises OSError if a file of git is missing, as in a folder that is no checkout.
+
+    Asking git itself would fail under a service account that does not own the checkout.
+    """
+    if INSTALLED and is_ours(root):
+        return BUILT_FROM.read_text(encoding="utf-8").strip() or None
+    folder = root / ".git"
+    if folder.is_file():  # a linked worktree: the file names the real folder
+        folder = root / folder.read_text(encoding="utf-8").strip().removeprefix("gitdir: ")
+    head = (folder / "HEAD").read_text(encoding="utf-8").strip()
+    if not head.startswith("ref: "):
+        return head if _COMMIT.fullmatch(head) else None
+    name = head.removeprefix("ref: ")
+    shared = folder / "commondir"
+    common = folder / shared.read_text(encoding="utf-8").strip() if shared.exists() else folder
+    for place in (folder, common):
+        if (place / name).is_file():
+            commit = (place / name).read_text(encoding="utf-8").strip()
+            return commit if _COMMIT.fullmatch(commit) else None
+    for line in (common / "packed-refs").read_text(encoding="utf-8").splitlines():
+        commit, _, packed = line.partition(" ")
+        if packed == name and _COMMIT.fullmatch(commit):
+            return commit
+    return None
 
 
 def stamps(folder: str = "") -> list[str]:
@@ -25,8 +71,13 @@ def stamp(file: Path) -> str:
 def code_digest() -> str:
     """Return the SHA-256 (hex) of the sources that may affect a model, computed once per process. A commit's hash would
     also change when only documentation changes."""
-    folder, total = ROOT / "training", hashlib.sha256()
-    for path in sorted(path for pattern in CODE for path in folder.glob(pattern)):
+    return folder_digest(ROOT / "training", *CODE)
+
+
+def folder_digest(folder: Path, *patterns: str) -> str:
+    """Return the SHA-256 (hex) of the names and contents of the files below ``folder`` that match a pattern."""
+    total = hashlib.sha256()
+    for path in sorted(path for pattern in patterns for path in folder.glob(pattern)):
         text = path.read_bytes().replace(b"\r\n", b"\n")  # a Windows checkout is the same code
         total.update(f"{path.relative_to(folder).as_posix()} {len(text)}\n".encode() + text)
     return total.hexdigest()

@@ -20,6 +20,7 @@ from pathlib import Path
 import msgspec
 
 from training.clock import SystemClock
+from training.command_line import parser_of
 from training.contract import SCHEMA_FILE, Mode
 from training.data import assemble, dataset
 from training.data.absent import notes_on_absent
@@ -399,9 +400,7 @@ def _parser() -> argparse.ArgumentParser:
             raise argparse.ArgumentTypeError(f"{text} is not between 0 and 86400 seconds")
         return value
 
-    parser = argparse.ArgumentParser(
-        prog="python -m training.data.build", description=(__doc__ or "").split("\n")[0], allow_abbrev=False
-    )
+    parser = parser_of("training.data.build", description=(__doc__ or "").split("\n")[0])
     add = parser.add_argument
     add("episodes", type=Path, help="folder of recorded episodes (folders or .tar.zst files)")
     out_dir = Path("data/processed")

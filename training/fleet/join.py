@@ -18,8 +18,9 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from training.checkout import ROOT
+from training.checkout import HOME
 from training.clock import Clock, SystemClock
+from training.command_line import parser_of
 from training.fleet.client.address import Address
 from training.fleet.client.client import ClientError, FleetClient, Refused, Unavailable, Unreachable
 from training.fleet.client.credentials import Credentials, CredentialsError, new_request, trusting, watcher_folder
@@ -145,7 +146,7 @@ def default_folder(role: Role, name: str) -> Path:
         return Path.home() / ".config" / "cis490" / "reader" / name
     if role is Role.WATCHER:
         return watcher_folder(name)
-    return ROOT / "artifacts" / ".worker" / name / "tls"
+    return HOME / "artifacts" / ".worker" / name / "tls"
 
 
 def _request(args: argparse.Namespace) -> CertificateRequest:
@@ -171,10 +172,9 @@ def _request(args: argparse.Namespace) -> CertificateRequest:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=f"python -m {PROGRAM}",
+    parser = parser_of(
+        PROGRAM,
         description="Get this machine's certificate, with the line that `cis490-jobs enroll` printed.",
-        allow_abbrev=False,
     )
     parser.add_argument(
         "--receiver-url", required=True, metavar="URL", help="https address of the receiver, as printed"

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from training.command_line import parser_of
 from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE, Mode, Recipe
 from training.families import FAMILIES, describe
 from training.hyper import FEWEST_RESAMPLES, HyperValues, Value
@@ -83,9 +84,9 @@ def _unknown(flag: str, parser: argparse.ArgumentParser, model: str) -> str:
 
 def _parser(program: str, models: Sequence[str], model: str | None) -> _Parser:
     """Build the parser of one model's command line; with ``None`` it knows only the flags that all models share."""
-    parser = _Parser(
-        prog=f"python -m {program}",
-        allow_abbrev=False,
+    parser = parser_of(
+        program,
+        _Parser,
         usage="%(prog)s --mode MODE … (every argument is listed below)",
         description="Train one model. Progress is printed as one JSON object a line.",
         epilog=None if model else "Add --model NAME to see that model's hyperparameters.",
@@ -116,7 +117,7 @@ def _parser(program: str, models: Sequence[str], model: str | None) -> _Parser:
 def model_parser(program: str, description: str) -> argparse.ArgumentParser:
     """Build a parser for a program that uses a trained model, with two arguments: the checkpoint and the number of
     threads."""
-    parser = argparse.ArgumentParser(prog=f"python -m {program}", allow_abbrev=False, description=description)
+    parser = parser_of(program, description=description)
     parser.add_argument("checkpoint", type=Path, help="file <model>_<mode>.ckpt.json of a trained model")
     add_threads(parser)
     return parser

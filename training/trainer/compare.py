@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from training.command_line import parser_of
 from training.hyper import FEWEST_RESAMPLES
 from training.streams import replace_unprintable
 from training.trainer.arguments import add_threads
@@ -26,9 +27,8 @@ PROGRAM = "training.trainer.compare"
 
 def main(argv: Sequence[str] | None = None) -> int:
     replace_unprintable()
-    parser = argparse.ArgumentParser(
-        prog=f"python -m {PROGRAM}",
-        allow_abbrev=False,
+    parser = parser_of(
+        PROGRAM,
         description="Compare models on windows that none of them saw: by AUROC, caught windows and false alarms. For "
         "two models also the gaps with 95 % intervals; for more, which of them differ from the first.",
     )

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from training.clock import SystemClock
+from training.command_line import parser_of
 from training.streams import replace_unprintable
 from training.trainer.contract import Interrupted, Progress, Stop, limit_threads, perform
 
@@ -49,9 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=f"python -m {PROGRAM}", allow_abbrev=False, description="Watch this host with a trained model."
-    )
+    parser = parser_of(PROGRAM, description="Watch this host with a trained model.")
     add = parser.add_argument
     add("checkpoint", type=Path, help="file <model>_realistic.ckpt.json of a trained model")
     add(

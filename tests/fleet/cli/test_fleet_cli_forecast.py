@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from wire_builders import whole
 
-from tools import demo
+from training.command import demo
 from training.fleet.cli import program
 from training.fleet.cli.context import CommandContext
 from training.fleet.cli.forecast import clock, rendered, sentence

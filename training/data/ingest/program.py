@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from training.clock import SystemClock
+from training.command_line import parser_of
 from training.contract import SCHEMA_FILE, VALIDATION_FILE, Exit
 from training.data.alone import FolderBusy, alone, ended
 from training.data.dataset import finish, other_data_set, remove_leftovers_of_build
@@ -125,10 +126,9 @@ def _prepared(args: argparse.Namespace, room: WorkingMemory) -> Ingested:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m training.data.ingest",
+    parser = parser_of(
+        "training.data.ingest",
         description="Bring windows that you already have into a data set that trainers read.",
-        allow_abbrev=False,
     )
     add = parser.add_argument
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from training import strict_json
-from training.checkout import ROOT, stamps
+from training.checkout import HOME, stamps
 from training.contract import ARGUMENTS
 from training.families import PROGRAM, SELF_SUPERVISED_PROGRAM
 from training.flag import DESCRIBE_VERSION, Flag, FlagType
@@ -163,7 +163,7 @@ def _run(command: Sequence[str], stopped: threading.Event) -> bytes:
         folder = _own_folder(stack)
         output, errors = folder / "output", folder / "errors"
         environment[STATE_VARIABLE] = str(folder)  # by which a process without its launcher is found
-        spec = CommandSpec(argv, ROOT, environment, output, errors=errors, file_bytes=FLOOD_BYTES_MAX)
+        spec = CommandSpec(argv, HOME.absolute(), environment, output, errors=errors, file_bytes=FLOOD_BYTES_MAX)
         runner = LocalRunner(folder)
         try:
             code = _code(runner.start(spec), spec, name, stopped)

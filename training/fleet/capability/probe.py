@@ -4,13 +4,11 @@
 (free memory, free VRAM) are read at each call. ``python -m training.fleet.capability`` prints the capability as JSON.
 """
 
-import argparse
 import dataclasses
 import json
 import math
 import os
 import platform
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
@@ -18,7 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from training.checkout import ROOT
+from training.checkout import HOME, checkout_commit
+from training.command_line import parser_of
 from training.fleet.capability.cuda import GIB, CudaProbe, TorchFacts, default_cache_file
 from training.fleet.process.cgroup import CgroupLimits, cgroup_limits
 from training.frozen import frozen
@@ -26,7 +25,6 @@ from training.printable import say
 from training.streams import replace_unprintable
 
 HOST_ID_VARIABLE = "FLEET_HOST_ID"
-_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _T = TypeVar("_T")
 
 
@@ -97,7 +95,7 @@ def detect(
     probe = _cuda_probe(Path(venv_python or sys.executable))
     torch = _attempt(probe.facts, TorchFacts())
     total, available = _attempt(lambda: _memory_bytes(limits), (0, 0))
-    root = Path(repo_root) if repo_root is not None else ROOT
+    root = Path(repo_root) if repo_root is not None else HOME
     return Capability(
         hostname=hostname_override or os.environ.get(HOST_ID_VARIABLE) or platform.node() or "localhost",
         os=platform.system(),
@@ -161,37 +159,9 @@ def _memory_bytes(limits: CgroupLimits) -> tuple[int, int]:
     return total, min(total, available)
 
 
-def checkout_commit(root: Path) -> str | None:
-    """Return the commit checked out in ``root``, read from git's files; ``None`` when they name none. Raises OSError if
-    a file of git is missing, as in a folder that is no checkout.
-
-    Asking git itself would fail under a service account that does not own the checkout.
-    """
-    folder = root / ".git"
-    if folder.is_file():  # a linked worktree: the file names the real folder
-        folder = root / folder.read_text(encoding="utf-8").strip().removeprefix("gitdir: ")
-    head = (folder / "HEAD").read_text(encoding="utf-8").strip()
-    if not head.startswith("ref: "):
-        return head if _COMMIT.fullmatch(head) else None
-    name = head.removeprefix("ref: ")
-    shared = folder / "commondir"
-    common = folder / shared.read_text(encoding="utf-8").strip() if shared.exists() else folder
-    for place in (folder, common):
-        if (place / name).is_file():
-            commit = (place / name).read_text(encoding="utf-8").strip()
-            return commit if _COMMIT.fullmatch(commit) else None
-    for line in (common / "packed-refs").read_text(encoding="utf-8").splitlines():
-        commit, _, packed = line.partition(" ")
-        if packed == name and _COMMIT.fullmatch(commit):
-            return commit
-    return None
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     replace_unprintable()
-    parser = argparse.ArgumentParser(
-        prog="python -m training.fleet.capability", description="Print what this host can do, as JSON."
-    )
+    parser = parser_of("training.fleet.capability", description="Print what this host can do, as JSON.")
     parser.add_argument("--host-id", help=f"name of this host (default ${HOST_ID_VARIABLE} or the node name)")
     parser.add_argument("--repo-root", type=Path, help="the checkout whose commit is reported")
     parser.add_argument("--venv-python", type=Path, help="the interpreter that starts trainers")

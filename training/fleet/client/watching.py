@@ -18,6 +18,7 @@ from typing import IO
 
 from training import strict_json
 from training.clock import Clock, SystemClock
+from training.command_line import parser_of
 from training.fleet.client.address import Address
 from training.fleet.client.client import ClientError, FleetClient, Refused, Unavailable, Unreachable
 from training.fleet.client.credentials import Credentials, CredentialsError, renew_if_due, watcher_folder
@@ -90,9 +91,8 @@ def tell(client: FleetClient, credentials: Credentials | None, document: Json, c
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=f"python -m {PROGRAM}",
-        allow_abbrev=False,
+    parser = parser_of(
+        PROGRAM,
         description="Report the results of this host's watch to the receiver.",
     )
     parser.add_argument("--receiver-url", required=True, metavar="URL", help="address of the receiver")

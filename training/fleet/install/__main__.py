@@ -16,9 +16,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePath
 
-from training.checkout import ROOT
+from training.checkout import ROOT, checkout_commit, shipped
 from training.clock import SystemClock
-from training.fleet.capability.probe import checkout_commit
+from training.command_line import parser_of
 from training.fleet.client.address import Address
 from training.fleet.install import linux as install_linux
 from training.fleet.install import windows as install_windows
@@ -102,8 +102,8 @@ def _uninstall(args: argparse.Namespace, site: Site) -> int:
 def _preparation(request: InstallRequest, site: Site) -> list[InstallStep]:
     if request.system is System.WINDOWS:
         return install_windows.prepare(request)
-    unit = _read(ROOT / "etc" / install_linux.service(request.role))
-    example = _read(ROOT / "etc" / "training_manifest.toml.example")
+    unit = _read(shipped(f"etc/{install_linux.service(request.role)}"))
+    example = _read(shipped("etc/training_manifest.toml.example"))
     before = _settings_before(request.role, request.system, site)
     token = before.get("token") or secrets.token_hex(32)
     return install_linux.prepare(request, unit, example=example, token=token, image=site.image)
@@ -224,10 +224,9 @@ def _tell(kind: str, words: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="install",
+    parser = parser_of(
+        "install",
         description="Install the training worker (or receiver) as a service. The command may be repeated.",
-        allow_abbrev=False,
     )
     parser.add_argument("role", nargs="?", default="worker", choices=[str(each) for each in MachineRole])
     parser.add_argument("--receiver-url", metavar="URL", help="address of the receiver (default: as installed before)")

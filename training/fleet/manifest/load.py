@@ -5,7 +5,6 @@ file, key and, where known, line and suggestion. ``python -m training.fleet.mani
 jobs, or the mistakes.
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -14,6 +13,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from training.command_line import parser_of
 from training.fleet.capability.describe import (
     PROGRAMS,
     DescribeError,
@@ -185,8 +185,8 @@ def _located(problems: Sequence[UnplacedMistake], path: Path, source: str) -> li
 def main(argv: Sequence[str] | None = None) -> int:
     """Check a manifest and print its jobs or its mistakes; return exit code 0, or 2 if it has mistakes."""
     replace_unprintable()
-    parser = argparse.ArgumentParser(
-        prog="python -m training.fleet.manifest",
+    parser = parser_of(
+        "training.fleet.manifest",
         description="Check a manifest and print its jobs; if it has mistakes, print these, and end with exit code 2.",
     )
     parser.add_argument("file", type=Path, help="the manifest (TOML)")

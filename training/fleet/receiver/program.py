@@ -19,6 +19,7 @@ from starlette.exceptions import HTTPException
 
 from training import logs
 from training.clock import SystemClock
+from training.command_line import parser_of
 from training.files import check_plain, keep_others_out
 from training.fleet.capability.describe import ProcessDescriber
 from training.fleet.database.sqlite import SqliteDatabase, named_in
@@ -251,11 +252,10 @@ def _state(args: argparse.Namespace) -> Deployment:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="cis490-trainer-receiver",
+    parser = parser_of(
+        "cis490-trainer-receiver",
         description="Hand out the manifest's jobs to workers, and store the models that they deliver.",
         epilog=f"Operators need a certificate or the token in ${TOKEN_VARIABLE}. SIGHUP reads the manifest again.",
-        allow_abbrev=False,
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
     parser.add_argument("--port", type=_port, default=8445, help="port; 0 takes a free one (%(default)s)")

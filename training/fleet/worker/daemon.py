@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from training import logs
-from training.checkout import ROOT
+from training.checkout import is_ours
 from training.clock import Clock, SystemClock
 from training.files import cause_of, keep_others_out
 from training.fleet.capability.owner import Observer as OwnerObserver
@@ -434,7 +434,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return doctor(options)
         if args.deliver is not None:
             return deliver(options, args.deliver)
-        own = options.places.repo_root == ROOT
+        own = is_ours(options.places.repo_root)
         worker = TrainerWorker(options, trainer_digests=installed_digests if own else dict)
     except (StateFolderError, CredentialsError, ValueError) as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)

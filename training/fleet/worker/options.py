@@ -12,7 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from training.checkout import ROOT
+from training.checkout import HOME
+from training.command_line import parser_of
 from training.contract import FEATURES_FILE, TENSORS_FOLDER, VALIDATION_FILE
 from training.fleet.wire.constants import DATABASE_ID_PATTERN, HEARTBEAT_S, HOST_ID_PATTERN
 from training.fleet.worker.attempt import WorkerFolders
@@ -161,7 +162,7 @@ _TABLE = (
     # flag, type, metavar, default, help
     ("--receiver-url", str, "URL", "http://10.100.0.1:8445", "the receiver"),
     ("--host-id", str, "NAME", None, "name of this host; without it, $FLEET_HOST_ID or the node name"),
-    ("--repo-root", Path, "DIR", ROOT, "the checkout, in which relative paths of the other options begin"),
+    ("--repo-root", Path, "DIR", HOME, "the checkout, in which relative paths of the other options begin"),
     ("--venv-python", Path, "FILE", Path(sys.executable), "the interpreter that starts trainers"),
     ("--artifacts-dir", Path, "DIR", Path("artifacts"), "trainers' models, in a folder for each host id"),
     ("--reports-dir", Path, "DIR", Path("reports/eval"), "trainers' reports, in a folder for each host id"),
@@ -184,9 +185,7 @@ _TABLE = (
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line; the service files rely on its defaults."""
-    new = argparse.ArgumentParser(
-        prog=PROGRAM, description="Train the receiver's jobs on this host.", allow_abbrev=False
-    )
+    new = parser_of(PROGRAM, description="Train the receiver's jobs on this host.")
     for flag, kind, metavar, default, words in _TABLE:
         shown = words if default is None else f"{words} (default {default})"
         new.add_argument(flag, type=kind, metavar=metavar, default=default, help=shown)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+from training.command_line import parser_of
 from training.fleet.client.client import ClientError, FleetClient, Unavailable, Unreachable
 from training.fleet.client.credentials import Credentials, CredentialsError
 from training.fleet.client.datasets import DatasetCalls
@@ -81,10 +82,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=f"python -m {PROGRAM}",
+    parser = parser_of(
+        PROGRAM,
         description="Fetch a data set to this host, where its worker looks for it.",
-        allow_abbrev=False,
     )
     parser.add_argument("dataset", metavar="DATASET", help="name or id of the data set, or a prefix of the id")
     parser.add_argument("--receiver-url", required=True, metavar="URL", help="the receiver")

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from training.checkout import ROOT, stamp, stamps
+from training.checkout import is_ours, stamp, stamps
 from training.clock import Clock
 from training.files import cause_of, free_bytes, scarce, to_free
 from training.fleet.capability.describe import PROGRAMS, DescribeError, Describer, ProcessDescriber, describe_command
@@ -59,7 +59,7 @@ class SelfTest:
     def _trainers(self) -> str | None:
         """Start one built-in trainer, unless an earlier result still counts, and return why it fails. Return None if it
         starts, or if the trainers belong to another checkout."""
-        if self.places.repo_root != ROOT:
+        if not is_ours(self.places.repo_root):
             return None
         python, now = self.places.inputs.python, self.clock.monotonic()
         try:

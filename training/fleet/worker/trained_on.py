@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from training import strict_json
+from training.checkout import checkout_commit
 from training.files import plain_bytes
-from training.fleet.capability.probe import checkout_commit
 from training.fleet.worker.trainer_command import TrainerInputs
 from training.strict_json import Json, JsonObject
 

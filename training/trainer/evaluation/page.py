@@ -4,7 +4,6 @@
 report that came from another machine in a bundle.
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template, Undefi
 from markupsafe import Markup
 
 from training.charts import Series, Whisker, line_chart, nice_range, whisker_chart
+from training.command_line import parser_of
 from training.contract import Exit
 from training.data.values import Json, JsonDict
 from training.streams import replace_unprintable
@@ -321,9 +321,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Exit codes: 0 done; 2 bad arguments, or a file that cannot be read or written; 65 the file is no report.
     """
     replace_unprintable()
-    parser = argparse.ArgumentParser(
-        prog="python -m training.trainer.evaluation.page",
-        allow_abbrev=False,
+    parser = parser_of(
+        "training.trainer.evaluation.page",
         description="Write the HTML page of a report, with its curves.",
     )
     parser.add_argument("report", type=Path, help="<model>_<mode>_train.json, or _pretrain.json of transformer_ssl")

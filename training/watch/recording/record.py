@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from training.clock import Clock, SystemClock
+from training.command_line import parser_of
 from training.data import episode
 from training.data.channels import CHANNELS, Measure, View
 from training.streams import replace_unprintable
@@ -250,9 +251,7 @@ def _record_here(args: argparse.Namespace) -> Path:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m training.data.record", description=(__doc__ or "").split("\n")[0], allow_abbrev=False
-    )
+    parser = parser_of("training.data.record", description=(__doc__ or "").split("\n")[0])
     add = parser.add_argument
     add("--list", action="store_true", help="list the scenarios and stop")
     add(

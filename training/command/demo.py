@@ -1,4 +1,4 @@
-"""`make demo`: the whole fleet on one machine, from recorded telemetry to verified models, with nothing to set up.
+"""`cis490 demo` (in a clone, `make demo`): the whole fleet on one machine, from recorded telemetry to verified models.
 
 The demo builds the data set from the recorded sample, starts a receiver and two workers as separate processes, and
 shows the jobs while they are trained. It ends with a table of the models and how far they can be trusted. The exit code
@@ -9,7 +9,6 @@ with it.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -30,22 +29,20 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+from training.checkout import HOME, shipped
+from training.clock import SystemClock
+from training.command.sample import DemoError, sample
+from training.command_line import parser_of
+from training.fleet.cli.models import BundleRefused, fetch_model
+from training.fleet.cli.render import cell
+from training.fleet.cli.report import write_site
+from training.fleet.cli.status import render_status, status_data
+from training.fleet.client.client import ClientError, FleetClient
+from training.fleet.process.supervise import CommandSpec, LocalProcess, LocalRunner
+from training.fleet.wire.words import duration
+from training.printable import one_line, printable_lines
 
-from training.clock import SystemClock  # noqa: E402 - the checkout need not be installed
-from training.fleet.cli.models import BundleRefused, fetch_model  # noqa: E402
-from training.fleet.cli.render import cell  # noqa: E402
-from training.fleet.cli.report import write_site  # noqa: E402
-from training.fleet.cli.status import render_status, status_data  # noqa: E402
-from training.fleet.client.client import ClientError, FleetClient  # noqa: E402
-from training.fleet.process.supervise import CommandSpec, LocalProcess, LocalRunner  # noqa: E402
-from training.fleet.wire.words import duration  # noqa: E402
-from training.printable import one_line, printable_lines  # noqa: E402
-
-SAMPLE = ROOT / "examples" / "telemetry-sample"
-MANIFEST = ROOT / "examples" / "demo_manifest.toml"
-WORK = ROOT / "demo"
+WORK = HOME.absolute() / "demo"
 RUNS_KEPT = 3
 HOSTS = ("office-print", "spectral-desktop")
 WATCHING = "gbt_realistic.ckpt.json"
@@ -65,7 +62,7 @@ FAILING_JOB = """
 # Added by `make demo-failure`: a trainer that fails on purpose, to show how its error reaches the operator.
 
 [trainers.fragile]
-command = ["{python}", "{root}/examples/failing_trainer.py"]
+command = ["{python}", "{file}"]
 outputs = ["never.json"]
 
 [[jobs]]
@@ -74,10 +71,6 @@ model = "fragile"
 mode = "realistic"
 priority = 200
 """
-
-
-class DemoError(Exception):
-    """The demo cannot continue; the message is one sentence with the cause."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +91,9 @@ class Processed:
 class Demo:
     """A run of the demo: its folder, its processes, and the client of its receiver."""
 
-    def __init__(self, console: Console, *, with_failure: bool) -> None:
+    def __init__(self, console: Console, *, with_failure: bool, place: str | None = None) -> None:
         self.console = console
+        self.place = place
         self.with_failure = with_failure
         self.clock = SystemClock()
         self.runner = LocalRunner()
@@ -138,9 +132,10 @@ class Demo:
     # ── setting up ──────────────────────────────────────────────────────────────────────────
 
     def _build_data(self) -> Processed:
-        self._step("Building the data set from the recorded sample (examples/telemetry-sample)")
+        recordings = sample(WORK, self.place)
+        self._step(f"Building the data set from the recorded sample ({_short(recordings)})")
         processed = Processed(WORK / "processed")
-        build = self._start("build", ["training.data.build", SAMPLE, "--out-dir", processed.folder])
+        build = self._start("build", ["training.data.build", recordings, "--out-dir", processed.folder])
         ended = self._wait_for(build)
         if not ended:
             raise DemoError(f"the data set could not be built: {self._tail('build')}")
@@ -149,9 +144,9 @@ class Demo:
 
     def _write_manifest(self) -> Path:
         path = self.folder / "manifest.toml"
-        text = MANIFEST.read_text(encoding="utf-8")
+        text = shipped("examples/demo_manifest.toml").read_text(encoding="utf-8")
         if self.with_failure:
-            text += FAILING_JOB.format(python=sys.executable, root=ROOT)
+            text += FAILING_JOB.format(python=sys.executable, file=shipped("examples/failing_trainer.py"))
         path.write_text(text, encoding="utf-8")
         return path
 
@@ -177,7 +172,7 @@ class Demo:
         home = self.folder / host
         return self._start(
             host,
-            ["training.fleet.worker", "--receiver-url", self.url, "--host-id", host, "--repo-root", ROOT,
+            ["training.fleet.worker", "--receiver-url", self.url, "--host-id", host, "--repo-root", HOME,
              "--venv-python", sys.executable, "--artifacts-dir", home / "artifacts",
              "--reports-dir", home / "reports", "--state-dir", home / "state", *data.flags,
              "--heartbeat-s", 2, "--poll-s", 1],
@@ -335,7 +330,7 @@ class Demo:
     def _start(self, name: str, module: list[Any], **environment: str) -> LocalProcess:
         env = {key: value for key, value in os.environ.items() if not key.startswith("CIS490_")}
         argv = [sys.executable, "-m", *map(str, module)]
-        spec = CommandSpec(argv, ROOT, env | environment, self.folder / f"{name}.log")
+        spec = CommandSpec(argv, HOME.absolute(), env | environment, self.folder / f"{name}.log")
         return self.runner.start(spec)
 
     def _wait_for(self, process: LocalProcess) -> bool:
@@ -447,11 +442,12 @@ def _interruptible() -> Iterator[None]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser = parser_of("training.command.demo", description=__doc__)
     parser.add_argument("--with-failure", action="store_true", help="add a job that fails on purpose")
+    parser.add_argument("--sample", help="the sample: a folder, or the file or address of its archive")
     args = parser.parse_args()
     console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
-    demo = Demo(console, with_failure=args.with_failure)
+    demo = Demo(console, with_failure=args.with_failure, place=args.sample)
     try:
         with _interruptible():
             return demo.run()

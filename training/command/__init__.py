@@ -1,0 +1,1 @@
+"""``cis490``: the one command, whose verbs start all programs of this project."""

@@ -1,0 +1,39 @@
+"""``cis490 init``: write a first plan, and show what comes next."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from training.checkout import shipped
+from training.command_line import parser_of
+from training.files import cause_of
+from training.printable import printable
+
+NEXT = """Written: {plan}. Next, each in this folder:
+  cis490 check {plan}                 see its jobs, or its mistakes
+  cis490 build RECORDINGS             make data/processed; or of tables: cis490 ingest
+  export CIS490_OPERATOR_TOKEN=…      any secret of 16 or more characters, here and below
+  cis490 receiver --manifest {plan} --db var/jobs.db --models-dir var/models
+  cis490 worker --receiver-url http://127.0.0.1:8445
+  cis490 jobs watch                   `cis490 jobs apply` puts edits of {plan} in force"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the plan; return 0, or 1 if the file exists or cannot be written."""
+    parser = parser_of("training.command.init", description="Write a first plan, and show what comes next.")
+    parser.add_argument("file", nargs="?", type=Path, default=Path("plan.toml"), help="the plan (default plan.toml)")
+    parser.add_argument("--example", action="store_true", help="write the annotated example of fourteen jobs instead")
+    names = parser.parse_args(argv)
+    plan = shipped("etc/training_manifest.toml.example" if names.example else "examples/first_plan.toml")
+    try:
+        with names.file.open("xb") as file:
+            file.write(plan.read_bytes())
+    except OSError as error:
+        print(f"init: {names.file} cannot be written ({cause_of(error, names.file)}); name another", file=sys.stderr)
+        return 1
+    print(NEXT.format(plan=printable(str(names.file))))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

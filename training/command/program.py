@@ -1,0 +1,116 @@
+"""``cis490 VERB``: start a program of this project by its short name.
+
+Only the program that the verb names is imported, so that each verb starts as fast as its module by itself.
+"""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+COMMAND = "cis490"
+# Verb → its module, the extra that it needs, and its help.
+GROUPS = {
+    "Begin": {
+        "demo": ("training.command.demo", "trainer", "train 14 models of recorded telemetry on this machine"),
+        "init": ("training.command.init", "", "write a first plan, which can run on this machine"),
+    },
+    "Data": {
+        "record": ("training.watch.recording.record", "worker", "record telemetry of this machine"),
+        "ingest": ("training.data.ingest.__main__", "trainer", "bring tables or windows of your own into a data set"),
+        "build": ("training.data.build", "watch", "build a data set from recordings"),
+    },
+    "Models": {
+        "check": ("training.fleet.manifest", "", "check a plan, and show every mistake at once"),
+        "train": ("training.trainer.run", "trainer", "train one model here, without a fleet"),
+        "score": ("training.trainer.score", "watch", "score a data set with a trained model"),
+        "compare": ("training.trainer.compare", "watch", "compare trained models on the same windows"),
+        "watch": ("training.watch.__main__", "watch", "watch this machine with a trained model"),
+    },
+    "Fleet": {
+        "receiver": ("training.fleet.receiver", "receiver", "hand out a plan's jobs, and keep the models"),
+        "worker": ("training.fleet.worker", "worker", "train a receiver's jobs on this machine"),
+        "join": ("training.fleet.join", "worker", "get this machine's certificate"),
+        "jobs": ("training.fleet.cli", "", "show the fleet, and change it"),
+    },
+}
+VERBS = {verb: about for group in GROUPS.values() for verb, about in group.items()}
+# A package by which an extra's presence is seen.
+SIGNS = {"receiver": "uvicorn", "worker": "psutil", "watch": "polars", "trainer": "duckdb"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program that the verb names, and return its exit code; 1 if its extra is not installed, 2 for a verb that
+    does not exist."""
+    verb, *rest = (sys.argv[1:] if argv is None else list(argv)) or ["--help"]
+    if verb in ("--help", "-h", "help"):
+        print(usage())
+        return 0
+    if verb == "--version":
+        print(versions())
+        return 0
+    if verb not in VERBS:
+        return _complain(f"no such verb: {verb}{_nearest(verb)}; see {COMMAND} --help", 2)
+    module, extra, _ = VERBS[verb]
+    if extra and find_spec(SIGNS[extra]) is None:
+        return _complain(f"{verb} needs the extra `{extra}`: install cis490-training-fleet[{extra}]", 1)
+    if verb == "train" and "transformer_ssl" in rest:
+        module = "training.trainer.run_ssl"
+    sys.argv = [f"{COMMAND} {verb}", *rest]
+    code: int = import_module(module).main()
+    if verb == "train":
+        from training.leaving import leave
+
+        leave(code)
+    return code
+
+
+def usage() -> str:
+    """Return the verbs in their groups."""
+    lines = [f"Usage: {COMMAND} VERB …, {COMMAND} VERB --help, {COMMAND} --version"]
+    for group, verbs in GROUPS.items():
+        lines += ["", f"{group}:", *(f"  {verb:10}{words}" for verb, (_, _, words) in verbs.items())]
+    return "\n".join(lines)
+
+
+def versions() -> str:
+    """Return the version, the commit, and the build of torch. Torch is not imported, as that takes seconds."""
+    from training.checkout import HOME, checkout_commit
+    from training.installed import own_version
+
+    try:
+        commit = checkout_commit(HOME)
+    except OSError:
+        commit = None
+    return f"{COMMAND} {own_version()}, commit {(commit or 'unknown')[:12]}, {torch_build()}"
+
+
+def torch_build() -> str:
+    """Return the version of the installed torch, and for which devices it was built, in words."""
+    found = find_spec("torch")
+    if found is None or found.origin is None:
+        return "without torch"
+    built: dict[str, str] = {}
+    for line in Path(found.origin).with_name("version.py").read_text(encoding="utf-8").splitlines():
+        name, equal, value = line.partition(" = ")
+        if equal:
+            built[name.partition(":")[0]] = value.strip("'\"")
+    kinds = [f"{kind.upper()} {built[kind]}" for kind in ("cuda", "hip", "xpu") if built.get(kind, "None") != "None"]
+    return f"torch {built.get('__version__', '')} for {' and '.join(kinds) or 'the CPU'}"
+
+
+def _nearest(verb: str) -> str:
+    from difflib import get_close_matches
+
+    found = get_close_matches(verb, VERBS, 1)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def _complain(sentence: str, code: int) -> int:
+    print(f"{COMMAND}: {sentence}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
