@@ -1,4 +1,4 @@
-"""Read the versions of installed distributions from the names of their metadata folders.
+"""Read the versions of installed distributions from the names of their metadata folders, and how a program is called.
 
 ``importlib.metadata`` reads versions as well, but costs each program more than a megabyte of memory.
 """
@@ -21,3 +21,10 @@ def version(distribution: str, folders: Iterable[str | Path] | None = None) -> s
 def own_version() -> str:
     """Return the installed version of this project, or ``unknown``."""
     return version("cis490-training-fleet") or "unknown"
+
+
+def typed(program: str) -> str:
+    """Return the name by which the user started ``program``: ``cis490 VERB``, its own, or that of its module."""
+    if sys.argv[0].startswith("cis490 "):
+        return sys.argv[0]
+    return f"python -m {program}" if "." in program else program

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from training.command_line import parser_of
+from training.command_line import add_version, parser_of
 from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE, Mode, Recipe
 from training.families import FAMILIES, describe
 from training.hyper import FEWEST_RESAMPLES, HyperValues, Value
 from training.hyper import whole as whole_flag
+from training.installed import typed
 
 STATE_VARIABLE = "CIS490_STATE_DIR"
 
@@ -84,13 +85,14 @@ def _unknown(flag: str, parser: argparse.ArgumentParser, model: str) -> str:
 
 def _parser(program: str, models: Sequence[str], model: str | None) -> _Parser:
     """Build the parser of one model's command line; with ``None`` it knows only the flags that all models share."""
-    parser = parser_of(
-        program,
-        _Parser,
+    parser = _Parser(
+        prog=typed(program),
+        allow_abbrev=False,
         usage="%(prog)s --mode MODE … (every argument is listed below)",
         description="Train one model. Progress is printed as one JSON object a line.",
         epilog=None if model else "Add --model NAME to see that model's hyperparameters.",
     )
+    add_version(parser)
     single = len(models) == 1
     parser.add_argument(
         "--model",

@@ -41,13 +41,15 @@ from training.fleet.cli.models import BundleRefused
 from training.fleet.cli.registration import AsJson, Url, app
 from training.fleet.client.client import ClientError, Damaged, Stranger, Unavailable, Unreachable
 from training.fleet.wire.constants import DONE, REFUSED, UNREACHABLE, USAGE
-from training.installed import own_version
+from training.installed import own_version, typed
 from training.streams import has_seen_enough, replace_unprintable, write_no_more
+
+NAME = "cis490-jobs"
 
 
 def _version(asked: bool) -> None:
     if asked:
-        print(f"cis490-jobs {own_version()}")
+        print(f"{typed(NAME)} {own_version()}")
         raise typer.Exit
 
 
@@ -95,7 +97,7 @@ def main(argv: Sequence[str] | None = None, *, context: CommandContext | None = 
         return _run(sys.argv[1:] if argv is None else list(argv), context)
     except typer.TyperException as error:  # wrong usage
         said = error.format_message().replace("Value error, ", "", 1).rstrip(".")  # a type's name
-        context.complain(f"{said}; see cis490-jobs --help")
+        context.complain(f"{said}; see {typed(NAME)} --help")
         return USAGE
     except Damaged as error:
         context.complain(error)
@@ -146,7 +148,7 @@ def callers() -> set[str]:
 def _run(given: list[str], context: CommandContext) -> int:
     """Run one command and return its exit code; if the command's name is missing, print the help."""
     try:
-        code = command().main(given, prog_name="cis490-jobs", standalone_mode=False, obj=context)
+        code = command().main(given, prog_name=typed(NAME), standalone_mode=False, obj=context)
     except typer.TyperException as error:
         asked: Any = getattr(error, "ctx", None)
         if asked is None or error.format_message() != "Missing command.":
