@@ -9,13 +9,13 @@ from training.command_line import parser_of
 from training.files import cause_of
 from training.printable import printable
 
-NEXT = """Written: {plan}. Next, each in this folder:
-  cis490 check {plan}                 see its jobs, or its mistakes
-  cis490 build RECORDINGS             make data/processed; or of tables: cis490 ingest
-  export CIS490_OPERATOR_TOKEN=…      any secret of 16 or more characters, here and below
-  cis490 receiver --manifest {plan} --db var/jobs.db --models-dir var/models
-  cis490 worker --receiver-url http://127.0.0.1:8445
-  cis490 jobs watch                   `cis490 jobs apply` puts edits of {plan} in force"""
+NEXT = """Written: {plan}. Next, all in this folder:
+  cis490 check {plan}
+  cis490 build RECORDINGS        # makes data/processed; for tables: cis490 ingest
+  export CIS490_OPERATOR_TOKEN=$(openssl rand -hex 32)
+  cis490 receiver --manifest {plan} --db var/jobs.db --models-dir var/models &
+  cis490 worker --receiver-url http://127.0.0.1:8445 &
+  cis490 jobs watch              # cis490 jobs apply puts edits of the plan in force"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

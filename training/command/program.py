@@ -51,7 +51,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(versions())
         return 0
     if verb not in VERBS:
-        return _complain(f"no such verb: {verb}{_nearest(verb)}; see {COMMAND} --help", 2)
+        from difflib import get_close_matches
+
+        nearest = get_close_matches(verb, VERBS, 1)
+        hint = f"did you mean {nearest[0]}?" if nearest else f"see {COMMAND} --help"
+        return _complain(f"no such verb: {verb}; {hint}", 2)
     module, extra, _ = VERBS[verb]
     if extra and find_spec(SIGNS[extra]) is None:
         return _complain(f"{verb} needs the extra `{extra}`: install cis490-training-fleet[{extra}]", 1)
@@ -98,13 +102,6 @@ def torch_build() -> str:
             built[name.partition(":")[0]] = value.strip("'\"")
     kinds = [f"{kind.upper()} {built[kind]}" for kind in ("cuda", "hip", "xpu") if built.get(kind, "None") != "None"]
     return f"torch {built.get('__version__', '')} for {' and '.join(kinds) or 'the CPU'}"
-
-
-def _nearest(verb: str) -> str:
-    from difflib import get_close_matches
-
-    found = get_close_matches(verb, VERBS, 1)
-    return f"; did you mean {found[0]}?" if found else ""
 
 
 def _complain(sentence: str, code: int) -> int:

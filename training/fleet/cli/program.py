@@ -97,7 +97,7 @@ def main(argv: Sequence[str] | None = None, *, context: CommandContext | None = 
         return _run(sys.argv[1:] if argv is None else list(argv), context)
     except typer.TyperException as error:  # wrong usage
         said = error.format_message().replace("Value error, ", "", 1).rstrip(".")  # a type's name
-        context.complain(f"{said}; see {typed(NAME)} --help")
+        context.complain(said if said.endswith("?") else f"{said}; see {typed(NAME)} --help")
         return USAGE
     except Damaged as error:
         context.complain(error)
