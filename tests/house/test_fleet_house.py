@@ -264,7 +264,9 @@ def test_the_tables_of_flags_have_the_programs_flags_and_defaults(program, make)
         names = re.findall(r"--[a-z-]+", flags)
         values = defaults.replace("`", "").strip().split(", ")
         told |= dict(zip(names, values if len(values) == len(names) else [""] * len(names), strict=True))
-    defaults_of = {each.option_strings[-1]: each.default for each in make()._actions if each.dest != "help"}
+    defaults_of = {
+        each.option_strings[-1]: each.default for each in make()._actions if each.dest not in ("help", "version")
+    }
     assert sorted(told) == sorted(defaults_of)
     numbers = {flag: each for flag, each in defaults_of.items() if type(each) in (int, float)}
     texts = {flag: each for flag, each in defaults_of.items() if isinstance(each, str) or told[flag].startswith("/etc")}

@@ -41,6 +41,7 @@ from training.fleet.client.client import ClientError, FleetClient
 from training.fleet.process.supervise import CommandSpec, LocalProcess, LocalRunner
 from training.fleet.wire.words import duration
 from training.printable import one_line, printable_lines
+from training.streams import replace_unprintable
 
 WORK = HOME.absolute() / "demo"
 RUNS_KEPT = 3
@@ -48,8 +49,8 @@ HOSTS = ("office-print", "spectral-desktop")
 WATCHING = "gbt_realistic.ckpt.json"
 OWN = "this-host"
 NOBODY_CALLED = (
-    "  Nobody was called, though hashes were ground: the model knows the four containers of the sample and not this "
-    "machine. For a model that knows yours, train on recordings of your own; docs/watch.md leads on."
+    "  The watch called no person, though hashes were ground: the model knows the four containers of the sample and not "
+    "this machine. For a model that knows yours, train on recordings of your own; docs/watch.md leads on."
 )
 REFERENCE_S, WATCHED_S, QUIET_S = 42, 30, 12
 START_S = 60.0
@@ -304,7 +305,7 @@ class Demo:
             self.console.print(cell(f"This host could not be recorded: {self._tail('reference')}", "red"))
             return False
         self._step(
-            f"Watching this host for {WATCHED_S} s with {found[0].name.partition('.')[0]}; after {QUIET_S} s somebody "
+            f"Watching this host for {WATCHED_S} s with {found[0].name.partition('.')[0]}; after {QUIET_S} s a program "
             f"here grinds hashes, as a miner does"
         )
         watch = self._start(
@@ -442,6 +443,7 @@ def _interruptible() -> Iterator[None]:
 
 
 def main() -> int:
+    replace_unprintable()
     parser = parser_of("training.command.demo", description=__doc__)
     parser.add_argument("--with-failure", action="store_true", help="add a job that fails on purpose")
     parser.add_argument("--sample", help="the sample: a folder, or the file or address of its archive")

@@ -8,6 +8,7 @@ from training.checkout import shipped
 from training.command_line import parser_of
 from training.files import cause_of
 from training.printable import printable
+from training.streams import replace_unprintable
 
 NEXT = """Written: {plan}. Next, all in this folder:
   cis490 check {plan}
@@ -20,6 +21,7 @@ NEXT = """Written: {plan}. Next, all in this folder:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the plan; return 0, or 1 if the file exists or cannot be written."""
+    replace_unprintable()
     parser = parser_of("training.command.init", description="Write a first plan, and show what comes next.")
     parser.add_argument("file", nargs="?", type=Path, default=Path("plan.toml"), help="the plan (default plan.toml)")
     parser.add_argument("--example", action="store_true", help="write the annotated example of fourteen jobs instead")

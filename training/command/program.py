@@ -9,6 +9,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
+from training.streams import replace_unprintable
+
 COMMAND = "cis490"
 # Verb → its module, the extra that it needs, and its help.
 GROUPS = {
@@ -18,7 +20,7 @@ GROUPS = {
     },
     "Data": {
         "record": ("training.watch.recording.record", "worker", "record telemetry of this machine"),
-        "ingest": ("training.data.ingest.__main__", "trainer", "bring tables or windows of your own into a data set"),
+        "ingest": ("training.data.ingest", "trainer", "bring tables or windows of your own into a data set"),
         "build": ("training.data.build", "watch", "build a data set from recordings"),
     },
     "Models": {
@@ -43,6 +45,7 @@ SIGNS = {"receiver": "uvicorn", "worker": "psutil", "watch": "polars", "trainer"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program that the verb names, and return its exit code; 1 if its extra is not installed, 2 for a verb that
     does not exist."""
+    replace_unprintable()
     verb, *rest = (sys.argv[1:] if argv is None else list(argv)) or ["--help"]
     if verb in ("--help", "-h", "help"):
         print(usage())

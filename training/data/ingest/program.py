@@ -14,6 +14,7 @@ that cannot be written, 75 a folder into which another process writes a data set
 import argparse
 import csv
 import json
+import signal
 import sys
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
@@ -76,6 +77,7 @@ DECIMALS = {"comma": ",", "point": "."}
 
 def main(argv: Sequence[str] | None = None) -> int:
     replace_unprintable()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that unfinished files are removed
     args = _parser().parse_args(argv)
     replaced, schema = None, None
     try:
