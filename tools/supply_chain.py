@@ -23,11 +23,12 @@ ROOT = Path(__file__).resolve().parents[1]
 LOCKS = {
     "receiver": ("receiver",),
     "training-host": ("worker", "trainer"),
+    "watch": ("watch",),
     "engines": ("dask", "ray", "slurm"),
     "dev": ("dev",),
     "docs": ("docs",),
 }
-WITH_BILL = ("receiver", "training-host")  # what users install
+WITH_BILL = ("receiver", "training-host", "watch")  # what users install
 # Files of others that lie in this repository, unchanged: where each came from, and its SHA-256.
 VENDORED = {
     "training/fleet/pages/static/htmx.min.js": (

@@ -49,7 +49,7 @@ HOSTS = ("office-print", "spectral-desktop")
 WATCHING = "gbt_realistic.ckpt.json"
 OWN = "this-host"
 NOBODY_CALLED = (
-    "  The watch called no person, though hashes were ground: the model knows the four containers of the sample and not "
+    "  The watch called no person, though hashes were ground: the model knows the four containers of the sample, not "
     "this machine. For a model that knows yours, train on recordings of your own; docs/watch.md leads on."
 )
 REFERENCE_S, WATCHED_S, QUIET_S = 42, 30, 12
