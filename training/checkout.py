@@ -11,7 +11,7 @@ SHIPPED = ROOT / "training" / "shipped"  # in a wheel: plans, units and the like
 BUILT_FROM, SAMPLE_DIGEST = SHIPPED / "commit", SHIPPED / "sample.sha256"
 INSTALLED = BUILT_FROM.is_file()
 HOME = Path() if INSTALLED else ROOT  # where relative paths begin; site-packages is no place for anybody's files
-SAMPLE = "examples/telemetry-sample"
+PROJECT, SAMPLE = "cis490-training-fleet", "examples/telemetry-sample"
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 # What trainers are made of, below training/: also what works at a worker of an engine.
 CODE = ("*.py", "data/**/*.py", "trainer/**/*.py", "trainer/**/*.html")
@@ -20,6 +20,11 @@ CODE = ("*.py", "data/**/*.py", "trainer/**/*.py", "trainer/**/*.html")
 def shipped(name: str) -> Path:
     """Return the path of a file that is outside of ``training/`` in a checkout, and comes along in a wheel."""
     return (SHIPPED if INSTALLED else ROOT) / name
+
+
+def to_install(extra: str) -> str:
+    """Return the command that adds an extra of the project to this installation."""
+    return f"pip install '{PROJECT}[{extra}]'" if INSTALLED else f"pip install -c constraints.txt -e '.[{extra}]'"
 
 
 def is_ours(folder: Path) -> bool:

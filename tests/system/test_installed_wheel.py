@@ -87,6 +87,11 @@ def test_a_wheel_trains_where_no_checkout_is(cis490, dist, tmp_path, monkeypatch
     assert "exists" in run("init", code=1)
     assert [job["name"] for job in json.loads(run("check", "plan.toml"))["jobs"]]
 
+    install = [sys.executable, "-m", "training.fleet.install", "receiver", "--dry-run"]
+    said = subprocess.run(install, cwd=tmp_path, capture_output=True, text=True).stdout
+    assert "write /etc/systemd/system/cis490-trainer-receiver.service" in said
+    assert "whole checkout" not in said
+
     shown = "from pathlib import Path; from training.command.sample import sample; print(sample(Path('demo'), None))"
     fetched = subprocess.check_output([sys.executable, "-c", shown], cwd=tmp_path, text=True).strip()
     for archive in sorted((tmp_path / fetched).glob("*.zst"))[:EPISODES]:

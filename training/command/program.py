@@ -61,7 +61,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain(f"no such verb: {verb}; {hint}", 2)
     module, extra, _ = VERBS[verb]
     if extra and find_spec(SIGNS[extra]) is None:
-        return _complain(f"{verb} needs the extra `{extra}`: install cis490-training-fleet[{extra}]", 1)
+        from training.checkout import to_install
+
+        return _complain(f"{verb} needs the extra `{extra}`: run {to_install(extra)}", 1)
     if verb == "train" and "transformer_ssl" in rest:
         module = "training.trainer.run_ssl"
     sys.argv = [f"{COMMAND} {verb}", *rest]

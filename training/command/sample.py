@@ -8,7 +8,7 @@ from importlib.metadata import distribution
 from pathlib import Path
 from urllib.parse import urljoin
 
-from training.checkout import INSTALLED, ROOT, SAMPLE, SAMPLE_DIGEST, folder_digest
+from training.checkout import INSTALLED, PROJECT, ROOT, SAMPLE, SAMPLE_DIGEST, folder_digest
 
 ARCHIVE = "cis490-telemetry-sample.zip"
 BYTES_MAX = 32 * 1024**2
@@ -47,5 +47,5 @@ def sample(work: Path, place: str | None) -> Path:
 def _beside_the_wheel() -> str:
     """Return the address of the archive in the folder from which the wheel was installed, as installers note it; empty
     if they noted none."""
-    noted = distribution("cis490-training-fleet").read_text("direct_url.json")
+    noted = distribution(PROJECT).read_text("direct_url.json")
     return urljoin(json.loads(noted)["url"], ARCHIVE) if noted else ""

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Protocol, TextIO
 
+from training.checkout import to_install
 from training.clock import Clock, SystemClock
 from training.contract import THREAD_VARIABLES, Exit
 from training.data.errors import DataError
@@ -232,9 +233,7 @@ def _perform(work: Callable[[Progress, Stop], None], progress: Progress, err: Te
         if isinstance(error, OSError) and error.strerror:
             return _fail(progress, err, Exit.NO_ACCESS, _disk_words(error))
         if isinstance(error, ModuleNotFoundError) and (error.name or "training").partition(".")[0] != "training":
-            sentence = (
-                f"the package {error.name} is not installed here: run pip install -c constraints.txt -e '.[trainer]'"
-            )
+            sentence = f"the package {error.name} is not installed here: run {to_install('trainer')}"
             return _fail(progress, err, Exit.BUG, sentence)
         traceback.print_exc(file=err)
         sentence = f"a bug in the trainer: {type(error).__name__}: {first_line(error)}"

@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from training.checkout import to_install
 from training.data.executors import payload
 from training.data.executors.engine import Engine, EngineError
 from training.data.executors.spread import spread
@@ -105,6 +106,4 @@ def _engine(name: Name, jobs: int | None, folder: Path) -> Engine:
         engine: Engine = adapter.open_engine(name.address, jobs, folder)
         return engine
     except ModuleNotFoundError as error:
-        raise EngineError(
-            f"the package {error.name} is not installed here: run pip install -c constraints.txt -e '.[{name.kind}]'"
-        ) from None
+        raise EngineError(f"the package {error.name} is not installed here: run {to_install(name.kind)}") from None

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from training.checkout import to_install
 from training.files import write_private
 from training.fleet.client.client import FleetClient
 from training.fleet.wire.identity import Role
@@ -128,9 +129,7 @@ def new_request(name: str) -> tuple[bytes, str]:
         from cryptography.hazmat.primitives.asymmetric import ec
         from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
     except ImportError:
-        raise CredentialsError(
-            "certificates need the package cryptography: pip install -c constraints.txt -e '.[worker]'"
-        ) from None
+        raise CredentialsError(f"certificates need the package cryptography: {to_install('worker')}") from None
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
     request = x509.CertificateSigningRequestBuilder().subject_name(subject)

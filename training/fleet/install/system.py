@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from training import strict_json
+from training.checkout import INSTALLED
 from training.clock import Clock
 from training.files import free_bytes, plain_bytes
 from training.fleet.client.strangers import stranger
@@ -129,7 +130,7 @@ def look(wanted: InstallRequest, state: Path, clock: Clock) -> MachineFacts:
         service_manager=_has_service_manager(wanted.system),
         checkout_complete=all(
             Path(wanted.checkout, *part.split("/")).exists()
-            for part in ("etc", "training/fleet/worker/daemon.py", "pyproject.toml")
+            for part in ("training/fleet/worker/daemon.py", *(() if INSTALLED else ("etc", "pyproject.toml")))
         ),
         long_paths=_has_long_paths(),
     )
