@@ -1,5 +1,6 @@
 """Put into a wheel what a checkout has outside of ``training/``, its commit, and the digest of the demo's sample."""
 
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -24,6 +25,8 @@ class BuildWhole(build_py):
         super().run()
         if not self.editable_mode:
             self._ship(Path(self.build_lib, *checkout.SHIPPED.relative_to(checkout.ROOT).parts))
+            for path in Path(self.build_lib).rglob("*.*"):
+                path.chmod(0o644)
 
     def _ship(self, folder):
         for source in [path for pattern in SHIPPED for path in sorted(HERE.glob(pattern))]:
@@ -42,4 +45,5 @@ def _commit():
         return ""
 
 
+os.umask(0o022)  # the builder's rights on files would be in the wheel
 setup(cmdclass={"build_py": BuildWhole})
