@@ -25,7 +25,7 @@ class BuildWhole(build_py):
         super().run()
         if not self.editable_mode:
             self._ship(Path(self.build_lib, *checkout.SHIPPED.relative_to(checkout.ROOT).parts))
-            for path in Path(self.build_lib).rglob("*.*"):
+            for path in filter(Path.is_file, Path(self.build_lib).rglob("*")):
                 path.chmod(0o644)
 
     def _ship(self, folder):

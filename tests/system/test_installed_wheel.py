@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -17,7 +18,9 @@ from places import ROOT
 from process_fleet import ProcessFleet
 
 from training import checkout
+from training.command import program
 from training.contract import FEATURES_FILE, TENSORS_FOLDER, VALIDATION_FILE
+from training.installed import own_version
 
 EPISODES = 24  # of the sample's
 MOST_BYTES = 2 * 1024**2
@@ -67,6 +70,20 @@ def cis490(dist):
     (packages,) = dist.glob("venv/lib/*/site-packages")
     (packages / "packages.pth").write_text(str(Path(msgspec.__file__).parents[1]))
     return python.with_name("cis490")
+
+
+@pytest.mark.parametrize("verb", program.VERBS)
+def test_every_verb_starts_its_program_or_names_what_it_lacks(verb, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [])
+    with contextlib.suppress(SystemExit):
+        program.main([verb, "--version"])
+    assert capsys.readouterr().out == f"cis490 {verb} {own_version()}\n"
+    monkeypatch.setattr(program, "find_spec", lambda _: None)
+    extras = program.VERBS[verb][1]
+    if extras:
+        assert program.main([verb]) == 1
+        assert f"[{extras}]" in capsys.readouterr().err
+    assert "without torch" in program.versions()
 
 
 def test_a_wheel_trains_where_no_checkout_is(cis490, dist, tmp_path, monkeypatch):

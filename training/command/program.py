@@ -12,10 +12,10 @@ from pathlib import Path
 from training.streams import replace_unprintable
 
 COMMAND = "cis490"
-# Verb → its module, the extra that it needs, and its help.
+# Verb → its module, the extras that it needs, and its help.
 GROUPS = {
     "Begin": {
-        "demo": ("training.command.demo", "trainer", "train 14 models of recorded telemetry on this machine"),
+        "demo": ("training.command.demo", "receiver,worker,trainer", "train 14 models of recorded telemetry here"),
         "init": ("training.command.init", "", "write a first plan, which can run on this machine"),
     },
     "Data": {
@@ -60,11 +60,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = f"did you mean {nearest[0]}?" if nearest else f"see {COMMAND} --help"
         return _complain(f"no such verb: {verb}; {hint}", 2)
     module, extra, _ = VERBS[verb]
-    if extra and find_spec(SIGNS[extra]) is None:
+    if any(find_spec(SIGNS[each]) is None for each in extra.split(",") if each):
         from training.checkout import to_install
 
-        return _complain(f"{verb} needs the extra `{extra}`: run {to_install(extra)}", 1)
-    if verb == "train" and "transformer_ssl" in rest:
+        return _complain(f"{verb} needs packages that are not here: run {to_install(extra)}", 1)
+    if verb == "train" and "--model transformer_ssl" in " ".join(rest).replace("=", " "):
         module = "training.trainer.run_ssl"
     sys.argv = [f"{COMMAND} {verb}", *rest]
     code: int = import_module(module).main()
