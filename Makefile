@@ -97,10 +97,10 @@ windows: ## the worker's tests on Windows' own Python, under Wine 10 (minutes): 
 	  tests/house/test_streams.py $(foreach name,$(WINDOWS_TESTS),$(wildcard tests/*/test_fleet_$(name).py tests/fleet/*/test_fleet_$(name).py))
 
 # A wheel of one commit has the same bytes each time: its files are as old as the commit.
-wheel: $(PY) ## dist/: the wheel, the demo's sample and the locks, to install without a clone
+wheel: $(PY) ## dist/: the wheel, the demo's sample and the pinned versions, to install without a clone
 	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(PY) -m pip wheel --quiet --no-deps --wheel-dir dist .
 	@git archive --format=zip --output dist/cis490-telemetry-sample.zip HEAD examples/telemetry-sample
-	@cp locks/receiver.txt locks/training-host.txt locks/watch.txt dist/ && ls -l dist
+	@cp constraints.txt locks/receiver.txt locks/training-host.txt locks/watch.txt dist/ && ls -l dist
 
 lock: setup ## the hash-pinned locks anew, after a change of pyproject.toml or constraints.txt
 	@$(PY) tools/supply_chain.py lock

@@ -22,7 +22,7 @@ from training.command import program
 from training.contract import FEATURES_FILE, TENSORS_FOLDER, VALIDATION_FILE
 from training.installed import own_version
 
-EPISODES = 24  # of the sample's
+EPISODES = 16  # of the sample's
 MOST_BYTES = 2 * 1024**2
 DATA = {"validation": VALIDATION_FILE, "summary": FEATURES_FILE, "tensors": TENSORS_FOLDER}
 PLAN = """
