@@ -214,6 +214,18 @@ def run():
     return Session(FakeReceiver(RUNNING, FAILED, STUCK, DONE), CIS490_OPERATOR_TOKEN="secret")
 
 
+@pytest.mark.parametrize("argv", ["status", "list"])
+def test_a_long_name_keeps_both_ends_on_a_terminal_and_is_whole_in_a_file(argv):
+    name = "sweep-" + "x" * 60 + "[seed=0,lr=0.003]"
+    run = Session(FakeReceiver(view(name, "running"), view("y" * 40, "running", 1)))
+    assert name in run.says(argv)
+    shown = Terminal()
+    assert program.main([argv], context=replace(run.world, out=shown, environ={"COLUMNS": "80"})) == 0
+    assert name not in shown.getvalue()
+    assert "y" * 40 in shown.getvalue()
+    assert re.search(r"sweep-x+ … x+\[seed=0,lr=0\.003\]", shown.getvalue())
+
+
 # --- status ------------------------------------------------------------------------------------------
 
 

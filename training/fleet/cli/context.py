@@ -128,7 +128,7 @@ class CommandContext:
         return self.opened[-1]
 
     def console(self) -> Console:
-        wide = None if self.out.isatty() else 200  # a pipe has no width to fit into
+        wide = None if self.out.isatty() else 10_000  # a pipe has no width to fit into
         return Console(file=self.out, highlight=False, markup=False, emoji=False, width=wide)
 
     def can_show(self, signs: str) -> bool:

@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from rich import box
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderableType
+from rich.measure import Measurement
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
@@ -33,6 +34,8 @@ from training.printable import counted, one_line, printable, size
 _ID_SHOWN = 12
 _SETS_SHOWN = 3  # data sets of a host, those used last
 _ID_IN_LINE = 8
+NAME_SHOWN = 40  # characters of a name in a terminal's table
+_NAMES = frozenset({"JOB", "MODEL", "HOST", "ROTATION"})  # columns that hold names
 
 
 def cell(value: object, style: str = "", *, chars_max: int = 200) -> Text:
@@ -41,13 +44,34 @@ def cell(value: object, style: str = "", *, chars_max: int = 200) -> Text:
     return Text("" if value is None else one_line(value, chars_max), style=style)
 
 
+def shortened(name: str, console: Console) -> str:
+    """Return a name as this console's tables show it. A terminal shows both ends of a name of over 40 characters;
+    other output has every name whole."""
+    return one_line(name, NAME_SHOWN) if console.file.isatty() else name
+
+
+class Name(Text):
+    """A name in a table, `shortened` for the console that prints it."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterable[Segment]:
+        return self._shown(console).__rich_console__(console, options)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement.get(console, options, self._shown(console))
+
+    def _shown(self, console: Console) -> Text:
+        return Text(shortened(self.plain, console), self.style)
+
+
 def table(*columns: str, rows: Iterable[Iterable[object]], right: Collection[str] = ()) -> Table:
-    """Make a table of these rows; a value that is no Text becomes a :func:`cell`."""
+    """Make a table of these rows; a value that is no Text becomes a :func:`cell`. Names stand in one line each."""
     made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
     for column in columns:
-        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
+        justify: JustifyMethod = "right" if column in right else "left"
+        made.add_column(column, justify=justify, overflow="fold", no_wrap=column in _NAMES)
     for row in rows:
-        made.add_row(*(value if isinstance(value, Text) else cell(value, chars_max=600) for value in row))
+        texts = (value if isinstance(value, Text) else cell(value, chars_max=600) for value in row)
+        made.add_row(*(Name(t.plain, t.style) if c in _NAMES else t for c, t in zip(columns, texts, strict=True)))
     return made
 
 
@@ -93,13 +117,17 @@ class Lines:
 
     def add_row(self, *cells: tuple[object, str]) -> None:
         """Add a row of (remote value, style); the values are made safe to show."""
-        self._rows.append([("" if value is None else one_line(value, 60), style) for value, style in cells])
+        self._rows.append([("" if value is None else one_line(value), style) for value, style in cells])
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        heading = [(column, "bold") for column in self._columns]
-        widths = [max(cell_len(row[n][0]) for row in [heading, *self._rows]) for n in range(len(self._columns))]
+        names = [column in _NAMES for column in self._columns]
+        rows = [[(column, "bold") for column in self._columns]]
+        rows += (
+            [(shortened(t, console) if n else t, s) for n, (t, s) in zip(names, row, strict=True)] for row in self._rows
+        )
+        widths = [max(cell_len(row[n][0]) for row in rows) for n in range(len(names))]
         rule = [("─" * (width + 2), "") for width in widths]
-        for row in [heading, rule, *self._rows]:
+        for row in [rows[0], rule, *rows[1:]]:
             for (text, style), width, right in zip(row, widths, self._right, strict=True):
                 blank = " " * (width - cell_len(text))
                 padded = blank + text if right else text + blank

@@ -110,7 +110,7 @@ def _status_table(data: Json) -> RenderableType:
             continue
         since = (not waits and (view["finished_at"] or view["claimed_at"])) or view["created_at"]
         times = eta(view, data["now"]), ago(since, data["now"])
-        rows.append((one_line(view["name"], _NAME_SHOWN), state(view), view["host"], progress(view), *times))
+        rows.append((view["name"], state(view), view["host"], progress(view), *times))
     made = table("JOB", "STATE", "HOST", "PROGRESS", "ETA", "SINCE", rows=rows, right=("ETA",))
     lines = []
     if pending > _PENDING_SHOWN:
