@@ -228,7 +228,8 @@ def test_a_job_says_what_happens_with_it_and_why(receiver):
     trained = words_of(get(receiver, "/jobs/mlp-realistic")[2])
     assert "mlp-realistic is trained: by spectral-desktop in 1 h 30 min, 5 h 20 min ago." in trained
     failed = words_of(get(receiver, "/jobs/mlp-oracle")[2])
-    assert "mlp-oracle failed 4 h 37 min ago: ValueError: features_window_v1.parquet holds no rows" in failed
+    assert "mlp-oracle failed 4 h 37 min ago on laptop, in attempt 1: exit code 65 (bad data)" in failed
+    assert "(bad data) is never retried. ValueError: features_window_v1.parquet holds no rows Fix the cause" in failed
     assert "Lines 42 to 61" in failed
     assert "&#34;epoch&#34;: 59, " in failed
     assert "&#34;epoch&#34;: 10, " not in failed
@@ -253,6 +254,7 @@ def test_a_curve_is_drawn_with_a_table_behind_it(receiver):
     ]
     rows = re.findall(r'scope="row" class="right">(\d+)</th><td role="cell" class="right">([\d.]+)', page)
     assert (rows[0], rows[23], len(rows)) == (("0", "0.9"), ("59", "0.015"), 48 + 8)
+    assert page.count("&#34;zero&#34;:true") == 2, "the script, too, begins at zero for processor and memory"
     both = get(receiver, "/compare?jobs=mlp-realistic,gbt-oracle")[2]
     assert both.count('<polyline class="line') == 6, "two lines in three charts"
     assert "<svg viewBox" not in get(receiver, "/jobs/lstm-oracle")[2], "nothing is drawn of nothing"

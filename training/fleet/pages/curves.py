@@ -48,7 +48,7 @@ def _drawn(
     ]
     drawing = line_chart(f"{title}{of}: {summary}", series, x_label=x_label, y_label=y_label, x=x, y=y)
     points = [(line.label, [[_rounded(each) for each in point] for point in line.points]) for line in series]
-    data = json.dumps({"x": x_label, "y": y_label, "lines": points}, separators=(",", ":"))
+    data = json.dumps({"x": x_label, "y": y_label, "zero": y[0] == 0, "lines": points}, separators=(",", ":"))
     shown = _thinned(sorted({at for _, values in lines for at in values}))
     rows = [(at, [_number(values.get(at)) for _, values in lines]) for at in shown]
     by = "Epoch" if x_label == "epoch" else "Second"

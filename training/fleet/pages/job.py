@@ -69,7 +69,9 @@ def sentence(detail: Json, explained: Json | None, now: float) -> str:
         in_ = f" in {took(last)}" if took(last) else ""
         return f"{name} is trained: by {job['host']}{in_}, {over}."
     if status == "failed":
-        return f"{name} failed {over}: {one_line(job['error'] or job['ended_by'] or 'no reason was given', 300)}"
+        where = f" on {last['host']}, in attempt {last['attempt']}" if last else ""
+        why = one_line(job["ended_by"] or "", 200).removeprefix("trainer: ").removeprefix("infrastructure: ")
+        return f"{name} failed {over}{where}{': ' if why else ''}{why}."
     if status == "cancelled":
         return f"{name} was cancelled {over}: {one_line(job['ended_by'] or 'no reason was given', 200)}."
     if status == "pending":

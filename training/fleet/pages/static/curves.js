@@ -20,16 +20,21 @@
   };
 
   const axis = (label) => ({
-    label, labelSize: 22, size: 46, font: "11px system-ui", labelFont: "12px system-ui",
+    label, labelSize: 22, size: 46, font: "12px system-ui", labelFont: "12px system-ui",
     values: (_, splits) => splits.map((value) => (value == null ? "" : Number(value.toPrecision(6)).toString())),
     stroke: colour("--quiet"), grid: { stroke: colour("--track"), width: 1 }, ticks: { show: false },
   });
 
   const made = (box, said) => {
-    const number = (_, value) => (value == null ? "–" : Number(value.toPrecision(4)).toString());
+    // Away from the pointer the legend has each line's last value.
+    const number = (plot, value, line, index) => {
+      const shown = index == null ? plot.data[line].findLast((each) => each != null) : value;
+      return shown == null ? "–" : Number(shown.toPrecision(4)).toString();
+    };
+    const least = { pad: 0.05, soft: 0, mode: said.zero ? 1 : 0 };
     const options = {
       width: Math.max(box.clientWidth, 240), height: HEIGHT, cursor: { y: false },
-      scales: { x: { time: false } },
+      scales: { x: { time: false }, y: { range: { min: least, max: { pad: 0.05, soft: 0, mode: 0 } } } },
       axes: [{ ...axis(said.x), size: 34 }, axis(said.y)],
       series: [{ label: said.x, value: number }, ...said.lines.map(([name], n) => ({
         label: name, value: number, stroke: colour(`--line-${n % 4}`), width: 2, spanGaps: true, points: { show: false },
