@@ -120,7 +120,7 @@ class SecureReceiver(Receiver):
 
     def __post_init__(self):
         self.tls = self.folder / "tls"
-        self.security = Security(self.tls, ["localhost"], self.clock)
+        self.security = Security(self.tls, ["localhost", "fleet.example"], self.clock)
         Receiver.__init__(
             self, self.folder, self.jobs, security=self.security, clock=self.clock, public_url="https://localhost:1"
         )

@@ -3,8 +3,11 @@
 import contextlib
 import hashlib
 import json
+import os
+import select
 import socket
 import ssl
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,8 +19,10 @@ from fakes import FakeClock
 from receiver_running import TOKEN, in_background, job_id
 from tls_world import SERVER, RealTime, SecureReceiver, Signer, host, secure, uri
 
+from training.fleet.client.address import Address
 from training.fleet.client.client import ClientError, FleetClient, Refused, Unreachable
 from training.fleet.client.credentials import Credentials, new_request
+from training.fleet.client.proxy import proxy_for
 from training.fleet.receiver.security.authentication import HEADER_FINGERPRINT
 from training.fleet.receiver.security.authority import AuthorityError
 from training.fleet.receiver.security.registry import Registry
@@ -586,3 +591,86 @@ def test_the_systems_authorities_say_nothing_of_a_receiver(fresh, monkeypatch):
     with pytest.raises(Unreachable, match="does not prove to be the receiver"):
         client.health()
     client.close()
+
+
+# -- through a proxy --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def proxy(fresh, monkeypatch):
+    """A proxy of the real kind: it opens tunnels for ada, resolves each name to this machine, and sees no plain byte.
+    Yields the lines that asked for a tunnel."""
+    asked = []
+
+    def tunnel(client):
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            head += client.recv(1)
+        asked.append(head.decode().partition(" HTTP")[0])
+        if b"\r\nproxy-authorization: basic ywrhonnlc2ftzq==\r\n" not in head.lower():
+            client.sendall(b"HTTP/1.1 407 Who are you?\r\n\r\n")
+            return
+        client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        with socket.create_connection(("127.0.0.1", fresh.address[1])) as there:
+            while ready := select.select([client, there], [], [])[0]:
+                block = ready[0].recv(65536)
+                assert b"/v1/" not in block
+                if not block:
+                    return
+                (there if ready[0] is client else client).sendall(block)
+
+    def run():
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:  # closed
+                return
+            with client, contextlib.suppress(OSError):
+                tunnel(client)
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    thread = threading.Thread(target=run)
+    thread.start()
+    monkeypatch.setenv("HTTPS_PROXY", f"http://ada:sesame@127.0.0.1:{listener.getsockname()[1]}")
+    yield asked
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    thread.join(20)
+
+
+def test_a_worker_behind_a_proxy_reaches_its_receiver_and_no_other(fresh, proxy, monkeypatch):
+    port, (pem, _) = fresh.address[1], fresh.admitted("pi")
+
+    def calling(name):
+        client = FleetClient(f"https://{name}:{port}", "pi", tls=fresh.context(pem), tries=1)
+        with contextlib.closing(client):
+            return client.claim(a_capability())
+
+    assert calling("fleet.example").name == "one"  # the host's certificate was shown inside the tunnel
+    with pytest.raises(Unreachable, match=r"through the proxy 127.0.0.1: .* does not prove to be the receiver"):
+        calling("other.example")
+    assert proxy == [f"CONNECT fleet.example:{port}", f"CONNECT other.example:{port}"]
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")
+    assert calling("localhost").name == "two"
+
+
+def test_a_proxy_that_refuses_is_named(fresh, proxy, monkeypatch):
+    monkeypatch.setenv("HTTPS_PROXY", os.environ["HTTPS_PROXY"].replace("sesame", "wrong"))
+    with pytest.raises(Unreachable, match=r"through the proxy 127.0.0.1: Tunnel connection failed: 407 Who"):
+        FleetClient("https://fleet.example", "pi", tries=1).health()
+
+
+@pytest.mark.parametrize(
+    "name", ["localhost", "127.0.0.9", "[::1]", "10.0.0.1", "100.64.1.1", "[fd00::1]", "pi", "pi.lan", "pi.home.arpa"]
+)
+def test_no_proxy_lies_between_a_machine_and_its_neighbours(name, monkeypatch):
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
+    assert proxy_for(Address.of(f"https://{name}:8445")) is None
+    assert proxy_for(Address.of("http://fleet.example")) is None
+    assert proxy_for(Address.of("https://8.8.8.8")) == ("proxy.example", 3128, {})
+    monkeypatch.setenv("NO_PROXY", "other.org, .example, 8.8.8.8:8445")
+    assert not any(map(proxy_for, map(Address.of, ("https://fleet.example", "https://8.8.8.8:8445"))))
+    assert proxy_for(Address.of("https://8.8.8.8"))
+    monkeypatch.setenv("https_proxy", "https://ada:sesame@proxy")
+    with pytest.raises(ValueError, match=r"HTTPS_PROXY is not a proxy's address; it looks like [^@]*$"):
+        proxy_for(Address.of("https://8.8.8.8"))

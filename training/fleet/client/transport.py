@@ -20,6 +20,7 @@ from typing import NamedTuple, Protocol
 
 from training.crashpoint import crashpoint
 from training.fleet.client.address import Address
+from training.fleet.client.proxy import proxy_for
 from training.frozen import frozen
 
 BLOCK_BYTES = 1024 * 1024
@@ -142,6 +143,7 @@ class HttpTransport:
         self._at = Address.of(base_url)
         # Without a context no receiver is trusted: the system's authorities do not know a receiver's own.
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if self._at.secure and tls is None else tls
+        self._proxy = proxy_for(self._at)
         self._idle: list[http.client.HTTPConnection] = []
         self._answered = False  # ever: then no TLS is spoken at an address that begins with http://
         self._lock = threading.Lock()
@@ -167,7 +169,8 @@ class HttpTransport:
                 if isinstance(error, _OwnFileError):
                     raise error.error from None
                 if isinstance(error, _FAILURES):
-                    raise TransportError(deadline.words or _words(error)) from error
+                    through = f"through the proxy {self._proxy.host}: " if self._proxy else ""
+                    raise TransportError(through + (deadline.words or _words(error))) from error
                 raise
         self._answered = True
         if answer.will_close:
@@ -232,9 +235,13 @@ class HttpTransport:
 
     def _new(self, timeout_s: float) -> http.client.HTTPConnection:
         if self._at.secure:
-            return http.client.HTTPSConnection(
-                self._at.host, self._at.port, timeout=timeout_s, blocksize=BLOCK_BYTES, context=self._tls
+            via = self._proxy or self._at
+            connection = http.client.HTTPSConnection(
+                via.host, via.port, timeout=timeout_s, blocksize=BLOCK_BYTES, context=self._tls
             )
+            if self._proxy:  # TLS is spoken with the receiver, inside the tunnel
+                connection.set_tunnel(self._at.host, self._at.port, self._proxy.headers)
+            return connection
         return http.client.HTTPConnection(self._at.host, self._at.port, timeout=timeout_s, blocksize=BLOCK_BYTES)
 
 
@@ -295,8 +302,8 @@ def _words(error: Exception) -> str:
         return _tls_words(error)
     if isinstance(error, (*_HUNG_UP, http.client.IncompleteRead)):
         return "the connection was cut"
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
+    if isinstance(error, OSError) and str(error):
+        return error.strerror or str(error)
     return f"{type(error).__name__} {error}".strip()
 
 

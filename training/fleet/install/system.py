@@ -20,6 +20,8 @@ from training import strict_json
 from training.checkout import INSTALLED
 from training.clock import Clock
 from training.files import free_bytes, plain_bytes
+from training.fleet.client.address import Address
+from training.fleet.client.proxy import proxy_for
 from training.fleet.client.strangers import stranger
 from training.fleet.client.transport import HttpTransport, TransportError
 from training.fleet.install.steps import Ran
@@ -92,6 +94,7 @@ def _entry(name: str) -> Any:
 def _as_user(name: str) -> dict[str, Any]:
     entry = _entry(name)
     environment = {"HOME": entry.pw_dir, "PATH": os.defpath, "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment |= {name: value for name, value in os.environ.items() if name.lower() in ("https_proxy", "no_proxy")}
     groups = os.getgrouplist(name, entry.pw_gid)
     return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": groups, "env": environment, "umask": 0o077}
 
@@ -145,8 +148,8 @@ def ask(receiver_url: str, clock: Clock) -> ReceiverSeen:
     url = urlsplit(receiver_url)
     try:
         port = url.port or (443 if url.scheme == "https" else 80)
-        with socket.create_connection((url.hostname or "", port), ASK_TIMEOUT_S):
-            pass
+        if proxy_for(Address.of(receiver_url)) is None:
+            socket.create_connection((url.hostname or "", port), ASK_TIMEOUT_S).close()
         unverified = ssl.create_default_context() if url.scheme == "https" else None
         if unverified is not None:
             unverified.check_hostname = False
