@@ -1,9 +1,11 @@
 """The start of every program's command line: the name that its user typed, and ``--version``."""
 
 import argparse
+import sys
 from typing import Any, NoReturn
 
 from training.installed import own_version, typed
+from training.streams import complain
 
 
 class _Version(argparse.Action):
@@ -14,9 +16,18 @@ class _Version(argparse.Action):
         parser.exit()
 
 
+class _Parser(argparse.ArgumentParser):
+    """Wraps errors at words."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        complain(f"{self.prog}: error: {message}")
+        self.exit(2)
+
+
 def parser_of(program: str, **options: Any) -> argparse.ArgumentParser:
     """Return the parser of a program that ``cis490 VERB`` or its module starts."""
-    parser = argparse.ArgumentParser(prog=typed(program), allow_abbrev=False, **options)
+    parser = _Parser(prog=typed(program), allow_abbrev=False, **options)
     add_version(parser)
     return parser
 

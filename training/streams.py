@@ -20,6 +20,18 @@ def replace_unprintable(*streams: IO[Any]) -> None:
             stream.reconfigure(errors="replace")
 
 
+def complain(sentence: object, to: IO[str] | None = None) -> None:
+    """Print a sentence on standard error or ``to``; on a terminal, wrap it at words."""
+    to = to or sys.stderr
+    if to.isatty():
+        from shutil import get_terminal_size
+        from textwrap import TextWrapper
+
+        wrapper = TextWrapper(get_terminal_size().columns, break_long_words=False, break_on_hyphens=False)
+        sentence = "\n".join(map(wrapper.fill, str(sentence).splitlines()))
+    print(sentence, file=to)
+
+
 def has_seen_enough(error: OSError) -> bool:
     """Tell whether an error means that a stream's reader has closed it (``| head``), which is no mistake."""
     unnamed = os.name == "nt" and error.errno == errno.EINVAL  # as Windows says it

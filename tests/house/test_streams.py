@@ -10,7 +10,7 @@ import sys
 import pytest
 from places import ROOT
 
-from training.streams import has_seen_enough, replace_unprintable
+from training.streams import complain, has_seen_enough, replace_unprintable
 
 PROGRAMS = sorted(
     str(path.relative_to(ROOT))
@@ -26,6 +26,15 @@ def test_what_a_stream_has_no_sign_for_becomes_a_question_mark():
     stream.write("1 → 2 …")
     stream.flush()
     assert written.getvalue().decode("cp1252") == "1 ? 2 …"
+
+
+@pytest.mark.parametrize(("terminal", "said"), [(True, "see the\ncis490-jobs\n"), (False, "see the cis490-jobs\n")])
+def test_complaint_is_wrapped_at_words_on_a_terminal_alone(monkeypatch, terminal, said):
+    monkeypatch.setenv("COLUMNS", "12")
+    err = io.StringIO()
+    monkeypatch.setattr(err, "isatty", lambda: terminal)
+    complain("see the cis490-jobs", err)
+    assert err.getvalue() == said
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

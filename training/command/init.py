@@ -8,7 +8,7 @@ from training.checkout import shipped
 from training.command_line import parser_of
 from training.files import cause_of
 from training.printable import printable
-from training.streams import replace_unprintable
+from training.streams import complain, replace_unprintable
 
 NEXT = """Written: {plan}. Next, all in this folder:
   cis490 check {plan}
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with names.file.open("xb") as file:
             file.write(plan.read_bytes())
     except OSError as error:
-        print(f"init: {names.file} cannot be written ({cause_of(error, names.file)}); name another", file=sys.stderr)
+        complain(f"init: {names.file} cannot be written ({cause_of(error, names.file)}); name another")
         return 1
     print(NEXT.format(plan=printable(str(names.file))))
     return 0

@@ -9,7 +9,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from training.streams import replace_unprintable
+from training.streams import complain, replace_unprintable
 
 COMMAND = "cis490"
 # Verb → its module, the extras that it needs, and its help.
@@ -110,7 +110,7 @@ def torch_build() -> str:
 
 
 def _complain(sentence: str, code: int) -> int:
-    print(f"{COMMAND}: {sentence}", file=sys.stderr)
+    complain(f"{COMMAND}: {sentence}")
     return code
 
 

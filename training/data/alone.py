@@ -2,12 +2,12 @@
 
 import contextlib
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from training.contract import Exit
 from training.locking import LockedError, exclusive
+from training.streams import complain
 
 LOCK = ".lock"  # a name with a dot in front does not travel with the data set
 
@@ -46,5 +46,5 @@ def ended(error: Exception, out_dir: Path, before: str) -> int:
     if isinstance(error, OSError):
         said = f"{error.filename or out_dir}: {error.strerror}; choose another --out-dir, or make room"
         code = Exit.NO_ACCESS
-    print(f"{before}: {said}", file=sys.stderr)
+    complain(f"{before}: {said}")
     return code

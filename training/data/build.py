@@ -42,7 +42,7 @@ from training.data.meter import on_stderr
 from training.data.schema import FeatureSchema, read_schema
 from training.data.summary import Understood, counts_of, recordings_of
 from training.data.validate import EpisodeFindings
-from training.streams import replace_unprintable
+from training.streams import complain, replace_unprintable
 
 DETECTORS = (hosts_alike, label_again, one_sided, filled_forward)
 TARGETS = ("malicious", "phase")
@@ -354,12 +354,12 @@ def main(argv: list[str] | None = None) -> int:
     except (DataError, OSError, FolderBusy, EngineError) as error:
         return ended(error, args.out_dir, "build")
     except KeyboardInterrupt:
-        print("build: stopped; run it again and it resumes.", file=sys.stderr)
+        complain("build: stopped; run it again and it resumes.")
         return 130
     if replaced is not None:
-        print(f"note: {replaced}", file=sys.stderr)
+        complain(f"note: {replaced}")
     if (note := deeper(args.episodes)) is not None:
-        print(note, file=sys.stderr)
+        complain(note)
     print(json.dumps(msgspec.to_builtins(summary)) if args.json else describe(summary))
     return 0
 

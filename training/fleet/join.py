@@ -28,7 +28,7 @@ from training.fleet.wire.constants import DONE, HOST_ID_PATTERN, REFUSED, UNREAC
 from training.fleet.wire.identity import Role, parse_fingerprint
 from training.frozen import frozen
 from training.printable import one_line
-from training.streams import replace_unprintable
+from training.streams import complain, replace_unprintable
 
 PROGRAM = "training.fleet.join"
 
@@ -212,7 +212,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _say(error: object, code: int) -> int:
     """Print an error in one line, made safe because its words may come from an unverified server."""
-    print(f"join: {one_line(error, 1000)}", file=sys.stderr)
+    complain(f"join: {one_line(error, 1000)}")
     return code
 
 

@@ -1,7 +1,6 @@
 """Fit a trained model to a new host by the host's reference: set the host's level, or prepare another training."""
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from training.data.rows import Rows
 from training.data.schema import FeatureSchema
 from training.data.values import Json, JsonDict
 from training.families import FAMILIES
+from training.streams import complain
 from training.trainer import checkpoint
 from training.trainer.arguments import TrainerArgs
 from training.trainer.checkpoint import require_schema, schema_of
@@ -122,7 +122,7 @@ def hosts_of(model: OpenedModel, added: Added, levels: HostLevels | None = None)
     references = references_of(settled(model.fitted, added.inputs), added.inputs, fresh).measured(levels)
     hosts = rule.elsewhere(references)
     for doubt in references.doubts(hosts.calibrated):
-        print(f"note: {doubt}", file=sys.stderr)
+        complain(f"note: {doubt}")
     return hosts
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from training.data.executors.engine import EngineError
 from training.data.executors.names import add_executor, spread_over
-from training.streams import replace_unprintable
+from training.streams import complain, replace_unprintable
 from training.trainer.arguments import model_parser
 from training.trainer.contract import BadArguments, EngineUnreachable, Progress, Stop, limit_threads, perform
 
@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if names.incidents is not None:
             scoring.write_file(iter([scoring.incident_table(judged, followed.called, reasons)]), names.incidents)
         for remark in (*scoring.remarks(judged, side), *followed.notes):
-            print(f"note: {remark}", file=sys.stderr)
+            complain(f"note: {remark}")
         print("\n".join(lines(judged, followed.called, reasons, followed.changed)), file=sys.stderr)
 
     return perform(work, out=sys.stderr)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from training.clock import SystemClock
 from training.command_line import parser_of
-from training.streams import replace_unprintable
+from training.streams import complain, replace_unprintable
 from training.trainer.contract import Interrupted, Progress, Stop, limit_threads, perform
 
 PROGRAM = "training.watch"
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from training.watch.watching import confirm, prepare, samples
 
         if names.confirm_change:
-            print(f"note: {confirm(names)}", file=sys.stderr)
+            complain(f"note: {confirm(names)}")
             return
         with contextlib.ExitStack() as held:
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from dataclasses import fields
 
 import pytest
@@ -20,13 +21,16 @@ def test_a_setting_changes_its_figure_and_the_last_one_counts():
     assert policy_of(said) == Policy(stale_after_s=1200.0, odd_deaths=0)
 
 
-@pytest.mark.parametrize("text", page())
+SHOWN = re.findall(r"\w+=\S+", page())
+
+
+@pytest.mark.parametrize("text", SHOWN)
 def test_every_default_may_be_said(text):
     assert policy_of([setting(text)]) == Policy()
 
 
 def test_the_help_shows_every_figure():
-    assert [text.partition("=")[0] for text in page()] == [field.name for field in fields(Policy)]
+    assert sorted(text.partition("=")[0] for text in SHOWN) == sorted(field.name for field in fields(Policy))
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ from training.data.scratch import ROOM, WorkingMemory
 from training.data.summary import counts_of
 from training.data.summary import read as read_understood
 from training.hyper import fraction
-from training.streams import replace_unprintable
+from training.streams import complain, replace_unprintable
 
 # Detectors of doubts: those of windows as they were measured, and those of what becomes of them.
 OF_MEASURED = (ids_and_totals, label_again, one_sided, padding, filled_forward, doubled_channels, confounded)
@@ -97,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MemoryError:
         return ended(DataError("the windows do not fit into memory: ingest fewer at a time"), args.out_dir, "error")
     if replaced is not None:
-        print(f"note: {replaced}", file=sys.stderr)
+        complain(f"note: {replaced}")
     if args.json:
         found = _summary(windows, args.out_dir) | {"schema_hash": None if schema is None else schema.hash()}
         found["understood"] = msgspec.to_builtins(understood)
@@ -376,7 +376,7 @@ def _without_effect(args: argparse.Namespace, what: str, *options: str) -> None:
 
 
 def _usage(sentence: str) -> NoReturn:
-    print(f"error: {sentence}", file=sys.stderr)
+    complain(f"error: {sentence}")
     raise SystemExit(Exit.BAD_ARGUMENTS)
 
 

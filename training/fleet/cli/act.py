@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from training.contract import Mode
 from training.fleet.cli.context import CannotError, CommandContext
 from training.fleet.cli.registration import as_command
 from training.fleet.wire.constants import DONE, REFUSED, USAGE, ActStatus, JobAct
@@ -17,7 +18,7 @@ def act(
     what: Annotated[JobAct, typer.Argument(help="What to do with the jobs.")],
     status: Annotated[ActStatus | None, typer.Option(help="Only jobs with this status, or held.")] = None,
     model: Annotated[str, typer.Option(help="Only jobs of this model.")] = "",
-    mode: Annotated[str, typer.Option(help="Only jobs of this mode.")] = "",
+    mode: Annotated[Mode | None, typer.Option(help="Only jobs of this mode.")] = None,
     host: Annotated[str, typer.Option(help="Only jobs that this host has, or had last.")] = "",
     name: Annotated[str, typer.Option(help="Only jobs with this text in their names.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show which jobs match, and change nothing.")] = False,

@@ -21,6 +21,7 @@ from training.fleet.client.client import ClientError, FleetClient, Refused
 from training.fleet.client.credentials import Credentials, CredentialsError, renew_if_due
 from training.fleet.wire.constants import DONE, REFUSED, TOKEN_VARIABLE, USAGE
 from training.printable import json_text, one_line
+from training.streams import complain
 from training.strict_json import Json
 
 URL_VARIABLE = "CIS490_RECEIVER_URL"
@@ -186,7 +187,7 @@ class CommandContext:
         return self.into.readline().strip().lower() in ("y", "yes")
 
     def complain(self, sentence: object) -> None:
-        print(f"cis490-jobs: {self.typed(one_line(sentence, 2000))}", file=self.err)
+        complain(f"cis490-jobs: {self.typed(one_line(sentence, 2000))}", self.err)
 
 
 def _with_flags(said: RenderableType, flags: str, callers: Set[str]) -> RenderableType:

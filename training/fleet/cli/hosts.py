@@ -13,7 +13,7 @@ from training.fleet.wire.constants import REFUSED
 from training.printable import one_line, printable, some
 from training.strict_json import Json
 
-Hosts = Annotated[list[str], typer.Argument(metavar="HOST...", help="Host ids.", autocompletion=complete.hosts)]
+Hosts = Annotated[list[str], typer.Argument(metavar="HOST", help="Host ids.", autocompletion=complete.hosts)]
 
 
 @as_command()

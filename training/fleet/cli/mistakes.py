@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from training.fleet.cli.context import CommandContext
 from training.fleet.client.client import Refused
 from training.printable import json_text, one_line
+from training.streams import complain
 
 
 def mistakes_of(refusal: Refused) -> list[Mapping[str, object]]:
@@ -24,7 +25,7 @@ def complain_of(context: CommandContext, mistakes: Sequence[object], said: str =
         return
     context.complain(said)
     for mistake in mistakes:
-        print(_sentence(mistake), file=context.err)
+        complain(_sentence(mistake), context.err)
 
 
 def _sentence(entry: object) -> str:

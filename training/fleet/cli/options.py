@@ -20,7 +20,7 @@ JOB = typer.Argument(
     metavar="JOB", help="A job's name, id, or a unique prefix of its id.", callback=_named, autocompletion=complete.jobs
 )
 JOBS = typer.Argument(
-    metavar="JOB...", help="Jobs' names, ids, or unique prefixes of ids.", callback=_named, autocompletion=complete.jobs
+    metavar="JOB", help="Jobs' names, ids, or unique prefixes of ids.", callback=_named, autocompletion=complete.jobs
 )
 Job = Annotated[str, JOB]
 Jobs = Annotated[list[str], JOBS]

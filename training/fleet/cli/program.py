@@ -67,13 +67,30 @@ def common(
     ctx.obj = replace(ctx.obj or CommandContext(), url=receiver_url, as_json=as_json)
 
 
-# In the order of the help.
 MODULES = (
     watch, jobs, act, audit, browse, curve, standings, report, enroll, forecast, gc, hosts, incident_commands, notify,
     plan, recovery, speeds, logs, datasets,
 )  # fmt: skip
-_PLACES = {module.__name__: place for place, module in enumerate(MODULES)}
-app.registered_commands.sort(key=lambda each: _PLACES[each.callback.__module__] if each.callback else 0)
+# Heading of the help → its commands.
+HELP = {
+    "Look": "status watch list show explain logs curve models workers speeds forecast wait open report get",
+    "Change jobs and the plan": "plan apply reload cancel requeue hold unhold act gc",
+    "Change hosts and data": "pause drain resume release accept refuse incidents judge dataset notify",
+    "Let people and machines in": "enroll revoke certificates audit tokens",
+    "Repair": "doctor backup restore rebuild",
+}
+_HEADINGS = {name: heading for heading, names in HELP.items() for name in names.split()}
+
+
+def _name(registered: Any) -> str:
+    return str(registered.name or registered.callback.__name__)
+
+
+for _group in app.registered_groups:
+    _group.rich_help_panel = _HEADINGS[_name(_group)]
+for _command in app.registered_commands:
+    _command.rich_help_panel = _HEADINGS[_name(_command)]
+app.registered_commands.sort(key=lambda each: [*_HEADINGS].index(_name(each)))
 
 
 _REMEDIES = {  # for a file that cannot be used

@@ -25,7 +25,7 @@ from training.fleet.client.credentials import Credentials, CredentialsError, ren
 from training.fleet.wire.constants import DONE, HOST_ID_PATTERN, REFUSED, UNREACHABLE, USAGE, ProblemType
 from training.fleet.wire.identity import Role, enrolling
 from training.printable import one_line
-from training.streams import replace_unprintable
+from training.streams import complain, replace_unprintable
 from training.strict_json import Json, JsonObject
 
 PROGRAM = "training.fleet.client.watching"
@@ -137,7 +137,7 @@ def main(argv: Sequence[str] | None = None, *, connect: Connect = connect, stdin
 
 
 def _say(error: object, code: int) -> int:
-    print(one_line(error, 1000), file=sys.stderr)
+    complain(one_line(error, 1000))
     return code
 
 

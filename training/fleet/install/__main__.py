@@ -28,7 +28,7 @@ from training.fleet.install.system import LocalMachine, look, notes
 from training.fleet.install.types import CheckLevel, InstallRequest, MachineFacts, MachineRole, System
 from training.fleet.install.worker import undelivered
 from training.printable import printable
-from training.streams import replace_unprintable
+from training.streams import complain, replace_unprintable
 
 SIGNS = {
     CheckLevel.OK: "ok", CheckLevel.WARNING: "note", CheckLevel.REFUSED: "REFUSED",
@@ -53,10 +53,10 @@ def main(
         facts = look_here(request, site.at(_state(request)))
         return _install(request, facts, site, dry_run=args.dry_run)
     except InstallError as error:
-        print(f"install: {printable(error)}", file=sys.stderr)
+        complain(f"install: {printable(error)}")
         return 1
     except KeyboardInterrupt:
-        print("\ninstall: stopped; run the same line again to resume", file=sys.stderr)
+        complain("\ninstall: stopped; run the same line again to resume")
         return 1
 
 

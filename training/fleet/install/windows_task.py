@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from training import strict_json
-from training.streams import replace_unprintable
+from training.streams import complain, replace_unprintable
 
 LOG_BYTES = 2 * 1024**2
 LOGS_KEPT = 5
@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = worker_arguments(settings)
         log_to(Path(settings["log"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        print(f"{args.settings} cannot be used ({error}); install again", file=sys.stderr)
+        complain(f"{args.settings} cannot be used ({error}); install again")
         return 2
     from training.fleet.worker import daemon
 

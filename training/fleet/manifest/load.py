@@ -30,7 +30,7 @@ from training.fleet.manifest.types import JobSpec, Manifest, ManifestError, Mist
 from training.fleet.wire.dataset_listing import ID as DATASET_ID
 from training.fleet.wire.dataset_listing import Catalogue
 from training.printable import counted, say
-from training.streams import replace_unprintable
+from training.streams import complain, replace_unprintable
 from training.strict_json import Json, JsonObject
 
 MISTAKES_MAX = 1000  # mistakes reported: a file that is no manifest has many, and the answer must fit into a message
@@ -183,14 +183,14 @@ def _located(problems: Sequence[UnplacedMistake], path: Path, source: str) -> li
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Check a manifest and print its jobs or its mistakes; return exit code 0, or 2 if it has mistakes."""
+    """Check a manifest and print how many jobs it has, or its mistakes; return exit code 0, or 2 if it has mistakes."""
     replace_unprintable()
     parser = parser_of(
         "training.fleet.manifest",
-        description="Check a manifest and print its jobs; if it has mistakes, print these, and end with exit code 2.",
+        description="Check a manifest and count its jobs; if it has mistakes, print these, and end with exit code 2.",
     )
     parser.add_argument("file", type=Path, help="the manifest (TOML)")
-    parser.add_argument("--json", action="store_true", help="print JSON even on a terminal, also for mistakes")
+    parser.add_argument("--json", action="store_true", help="print the jobs, or the mistakes, as JSON")
     args = parser.parse_args(argv)
     try:
         plan = load_manifest(args.file)
@@ -198,26 +198,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.json:
             say(json.dumps({"mistakes": [m.to_dict() for m in error.mistakes]}, indent=2))
         else:
-            print(error, file=sys.stderr)
+            complain(error)
         return 2
     for note in notes(plan):
-        print(f"note: {note}", file=sys.stderr)
-    if args.json or not sys.stdout.isatty():
-        say(json.dumps(_offline(plan), indent=2))
-    else:
-        say(_table(plan))
+        complain(f"note: {note}")
+    say(json.dumps(_offline(plan), indent=2) if args.json else f"{counted(len(plan.jobs), 'jobs')}, no mistakes")
     return 0
-
-
-def _table(plan: Manifest) -> str:
-    rows = [("job", "model", "mode", "priority", "id")]
-    rows += [(j.name, j.model, j.mode, str(j.priority), j.job_id[:12] if _is_known(j) else "?") for j in plan.jobs]
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    if not all(map(_is_known, plan.jobs)):
-        lines.append("?: depends on what the receiver has under the data set's name")
-    size = f"{counted(len(plan.jobs), 'jobs')}, {counted(len(plan.hosts), 'hosts')}"
-    return "\n".join([f"{plan.name}: {size}", *lines])
 
 
 def _is_known(job: JobSpec) -> bool:

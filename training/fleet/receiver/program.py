@@ -48,7 +48,7 @@ from training.fleet.wire.constants import TOKEN_VARIABLE, Refusal
 from training.installed import own_version
 from training.locking import LockedError, exclusive
 from training.printable import counted
-from training.streams import replace_unprintable
+from training.streams import complain, replace_unprintable
 
 logger = logging.getLogger(__name__)
 
@@ -254,8 +254,10 @@ def _state(args: argparse.Namespace) -> Deployment:
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of(
         "cis490-trainer-receiver",
-        description="Hand out the manifest's jobs to workers, and store the models that they deliver.",
-        epilog=f"Operators need a certificate or the token in ${TOKEN_VARIABLE}. SIGHUP reads the manifest again.",
+        description="Hand out the manifest's jobs to workers, and store their models.",
+        epilog=f"{page()}\n\nOperators need a certificate or the token in ${TOKEN_VARIABLE}.\n"
+        "SIGHUP reads the manifest again.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
     parser.add_argument("--port", type=_port, default=8445, help="port; 0 takes a free one (%(default)s)")
@@ -300,7 +302,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help=f"a scheduling setting; may be repeated; keys that end in _s are seconds ({', '.join(page())})",
+        help="a scheduling setting, with a key of those below; may be repeated",
     )
     levels = ["DEBUG", "INFO", "WARNING", "ERROR"]
     parser.add_argument("--log-level", choices=levels, default="INFO", help="(%(default)s)")
@@ -325,7 +327,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return serve(args)
     except (StartError, DatabaseError, StoreError) as error:
-        print(f"cis490-trainer-receiver: {_state(args).typed(str(error))}", file=sys.stderr)
+        complain(f"cis490-trainer-receiver: {_state(args).typed(str(error))}")
         return error.code if isinstance(error, StartError) else 1
 
 

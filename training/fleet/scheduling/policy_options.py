@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import textwrap
 from collections.abc import Iterable
 from dataclasses import fields, replace
 
@@ -12,6 +13,13 @@ _LEAST = {"stale_after_s": 1.0, "sweep_period_s": 0.01, "max_attempts": 1, "max_
 _LEAST |= {"max_grants": 1, "backoff_s": 0.01, "clock_step_s": 0.1}  # all others: 0
 _OF_URGENT_JOBS = ("move_s", "give_way_s", "give_way_again_s")  # no job interrupts another
 _DEFAULTS = Policy()
+KEYS = {
+    "limits": "stale_after_s max_attempts max_host_losses max_grants max_readoptions fetch_max_s",
+    "who goes first": "prefer_cuda_grace_s host_priority_grace_s retry_elsewhere_grace_s second_opinion_s reschedule_s",
+    "pauses": "backoff_s backoff_max_s short_run_s short_pause_s short_pause_max_s",
+    "quarantine": "odd_deaths odd_death_s suspect_crashes suspect_s gone_s",
+    "periods": "sweep_period_s state_every_s clock_step_s",
+}
 
 
 def setting(text: str) -> tuple[str, float]:
@@ -42,6 +50,10 @@ def policy_of(settings: Iterable[tuple[str, float]]) -> Policy:
     return replace(_DEFAULTS, **dict(settings))  # type: ignore[arg-type]
 
 
-def page() -> list[str]:
-    """Return the keys with their default values, each as ``KEY=VALUE``, for the help text."""
-    return [f"{field.name}={getattr(_DEFAULTS, field.name):g}" for field in fields(Policy)]
+def page() -> str:
+    """Return the keys with their default values, each as ``KEY=VALUE``, in groups, for the help text."""
+    lines = ["keys of --policy, with their defaults; those that end in _s are seconds:"]
+    for group, keys in KEYS.items():
+        said = " ".join(f"{key}={getattr(_DEFAULTS, key):g}" for key in keys.split())
+        lines += textwrap.wrap(f"{group}: {said}", 78, initial_indent="  ", subsequent_indent="    ")
+    return "\n".join(lines)

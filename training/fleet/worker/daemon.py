@@ -54,7 +54,7 @@ from training.fleet.worker.state.trainer import measure_s
 from training.fleet.worker.state_folder import StateFolder, StateFolderError
 from training.fleet.worker.state_transfer import StateTransfer
 from training.printable import printable
-from training.streams import ignore_strays, replace_unprintable
+from training.streams import complain, ignore_strays, replace_unprintable
 
 log = logging.getLogger("training.fleet.worker")
 
@@ -183,7 +183,7 @@ class TrainerWorker:
             self._datasets.close()
             self._disk.close()
         if self._exit.sentence:
-            print(f"{PROGRAM}: {self._exit.sentence}", file=sys.stderr)
+            complain(f"{PROGRAM}: {self._exit.sentence}")
         return self._exit.code
 
     def _hold_datasets(self) -> None:
@@ -388,7 +388,7 @@ def deliver(options: Options, ref: str) -> int:
     found = aside.named(ref)
     if len(found) != 1:
         known = ", ".join(f"{one.folder.name} ({one.delivery.assignment.name})" for one in found or aside.kept())
-        print(f"{PROGRAM}: {_not_one(ref, options.aside, known, several=len(found) > 1)}", file=sys.stderr)
+        complain(f"{PROGRAM}: {_not_one(ref, options.aside, known, several=len(found) > 1)}")
         return 2
     (work,) = found
     tls = None if options.tls_dir is None else Credentials(options.tls_dir).context()
@@ -397,11 +397,11 @@ def deliver(options: Options, ref: str) -> int:
         with closing(FleetClient(options.receiver_url, options.host_id, tls=tls)) as client:
             receipt = requests.deliver(client, work.delivery)
     except (ClientError, OSError) as error:
-        print(f"{PROGRAM}: {printable(error)}; the bundle is kept in {work.folder}", file=sys.stderr)
+        complain(f"{PROGRAM}: {printable(error)}; the bundle is kept in {work.folder}")
         return 75 if isinstance(error, Unreachable | Unavailable) else 1
     if receipt.status == UNCONFIRMED:
         waits = "the receiver does not know its claim, so that an operator there must accept it"
-        print(f"{PROGRAM}: {job.name} waits: {waits}; the bundle is kept in {work.folder}", file=sys.stderr)
+        complain(f"{PROGRAM}: {job.name} waits: {waits}; the bundle is kept in {work.folder}")
         return 75
     aside.forget(work)
     print(f"{job.name} is completed with the model that was kept here (attempt {receipt.attempt})")
@@ -437,7 +437,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         own = is_ours(options.places.repo_root)
         worker = TrainerWorker(options, trainer_digests=installed_digests if own else dict)
     except (StateFolderError, CredentialsError, ValueError) as error:
-        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        complain(f"{PROGRAM}: {error}")
         return 2
     for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK"):
         if hasattr(signal, name):

@@ -19,7 +19,7 @@ from training.fleet.wire.constants import DONE, REFUSED, UNREACHABLE, USAGE
 from training.fleet.wire.dataset_listing import Catalogue, UnknownDataset
 from training.fleet.worker.datasets import GIB, CacheInUse, DatasetCache, FetchError, Order, Stopped
 from training.printable import printable
-from training.streams import replace_unprintable
+from training.streams import complain, replace_unprintable
 
 PROGRAM = "training.fleet.worker.prefetch"
 
@@ -105,7 +105,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _say(error: object, code: int) -> int:
-    print(f"dataset_fetch: {printable(error)}", file=sys.stderr)
+    complain(f"dataset_fetch: {printable(error)}")
     return code
 
 

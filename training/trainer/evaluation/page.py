@@ -19,7 +19,7 @@ from training.charts import Series, Whisker, line_chart, nice_range, whisker_cha
 from training.command_line import parser_of
 from training.contract import Exit
 from training.data.values import Json, JsonDict
-from training.streams import replace_unprintable
+from training.streams import complain, replace_unprintable
 from training.trainer.evaluation.facts import about, span
 
 NAMES = {
@@ -332,7 +332,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         text = render(json.loads(names.report.read_text(encoding="utf-8")))
     except OSError as error:
-        print(f"{names.report} cannot be read ({error.strerror}).", file=sys.stderr)
+        complain(f"{names.report} cannot be read ({error.strerror}).")
         return 2
     except (ValueError, LookupError, TypeError, AttributeError, UndefinedError):
         print(
@@ -343,7 +343,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         out.write_text(text, encoding="utf-8")
     except OSError as error:
-        print(f"{out} cannot be written ({error.strerror}).", file=sys.stderr)
+        complain(f"{out} cannot be written ({error.strerror}).")
         return 2
     print(out)
     return 0

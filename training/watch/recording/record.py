@@ -28,7 +28,7 @@ from training.clock import Clock, SystemClock
 from training.command_line import parser_of
 from training.data import episode
 from training.data.channels import CHANNELS, Measure, View
-from training.streams import replace_unprintable
+from training.streams import complain, replace_unprintable
 from training.watch.recording import cgroups
 from training.watch.recording.behaviours import fill_scratch
 from training.watch.recording.collect import Collector, ContainerCollector, MachineCollector, TreeCollector
@@ -201,10 +201,10 @@ def main(argv: list[str] | None = None) -> int:
     try:
         folder = _record_here(args)
     except (RecordError, ValueError, OSError) as error:
-        print(f"record: {error}", file=sys.stderr)
+        complain(f"record: {error}")
         return 2 if isinstance(error, ValueError) else 1
     except KeyboardInterrupt:
-        print("record: stopped; nothing was kept.", file=sys.stderr)
+        complain("record: stopped; nothing was kept.")
         return 130
     print(json.dumps({"episode": str(folder)}) if args.json else f"Recorded {folder}")
     return 0
