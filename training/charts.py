@@ -72,7 +72,7 @@ def line_chart(
             parts.append(_dot(frame.px(point[0]), frame.py(point[1]), colour, radius))
     if len(series) > 1:
         parts.append(_legend([one.label for one in series]))
-    height = HEIGHT + (16.0 * ((len(series) + 1) // 2) if len(series) > 1 else 0.0)
+    height = HEIGHT + (16.0 * len(series) if len(series) > 1 else 0.0)
     return _svg(title, height, parts)
 
 
@@ -164,12 +164,10 @@ def _share(value: float, span: Range) -> float:
 
 def _legend(labels: Sequence[str]) -> Markup:
     parts = []
-    column_width = (WIDTH - LEFT) / 2
     for number, label in enumerate(labels):
-        left = LEFT + column_width * (number % 2)
-        top = HEIGHT + 10 + 16.0 * (number // 2)
-        parts.append(_line(left, top - 4, left + 16, top - 4, f"line s{number % COLOURS}"))
-        parts.append(_text(left + 22, top, label, "label"))
+        top = HEIGHT + 10 + 16.0 * number
+        parts.append(_line(LEFT, top - 4, LEFT + 16, top - 4, f"line s{number % COLOURS}"))
+        parts.append(_text(LEFT + 22, top, label, "label"))
     return Markup("").join(parts)
 
 

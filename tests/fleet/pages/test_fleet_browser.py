@@ -167,6 +167,9 @@ def test_a_page_follows_what_happens_and_keeps_what_its_reader_did(browser, tmp_
         seen.page.get_by_text("claimed").nth(1).wait_for(timeout=60_000)
         assert seen.page.get_by_label("choose two").is_checked()
         assert seen.page.get_by_role("searchbox").input_value() == "half typed"
+        seen.page.get_by_label("choose one").check()
+        seen.page.get_by_role("button", name="Compare").click()
+        assert seen.page.locator("#ends + table th a").all_inner_texts() == ["two", "one"], "in the order of choice"
         assert seen.complaints == []
         seen.page.context.close()
 

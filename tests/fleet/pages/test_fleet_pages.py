@@ -19,6 +19,7 @@ from training.fleet.pages.rendering import job_path, time_element
 from training.fleet.pages.timeline import DAY_S, day
 from training.fleet.receiver.http import pages
 from training.fleet.receiver.http.html import POLICY
+from training.fleet.service.hosts import Plan
 from training.fleet.service.job_views import Event, ListPlace, Waiting
 from training.fleet.wire import words
 from training.fleet.wire.routes import HTML, PAGES, ROUTES
@@ -288,6 +289,19 @@ def test_what_differs_between_jobs_comes_first(receiver):
     assert "gru-oracle and gru-realistic differ in 1 of" in page
     assert get(receiver, "/compare?jobs=gru-oracle")[0] == 400
     assert get(receiver, "/compare?jobs=gru-oracle,nobody")[0] == 404
+
+
+def test_what_is_compared_is_what_was_trained_under_whatever_names(tmp_path):
+    """Names may hold commas; the plan's text may have changed since a job was granted."""
+    names = "sweep[seed=0,lr=0.003]", "a, b", "c"
+    with Receiver(tmp_path, [a_job(name, seed=n) for n, name in enumerate(names)]) as receiver:
+        receiver.client().claim(a_capability())
+        plan = [job | {"n_resamples": 200} for job in receiver.plan]
+        receiver.writer.submit(lambda: receiver.service.reload(plan, Plan())).result()
+        page = words_of(get(receiver, "/compare?jobs=sweep[seed=0,lr=0.003],a,%20b,c")[2])
+        assert f"{', '.join(names[:2])} and c differ in 2 of 15 fields: n_resamples, seed." in page
+        assert "n_resamples sweep[seed=0,lr=0.003] 1000 a, b 200 c 200" in page
+        assert get(receiver, "/compare?jobs=c,a")[0] == 404
 
 
 # -- events -----------------------------------------------------------------------------------------------------

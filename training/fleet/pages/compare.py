@@ -26,7 +26,7 @@ def page(asked: PageRequest, frame: Frame) -> str:
     if not 2 <= len(ids) <= JOBS_MAX:
         raise Refusal(ProblemType.BAD_REQUEST, f"compare takes two to {JOBS_MAX} jobs: /compare?jobs=NAME,NAME")
     details = [views.job(each).to_dict() for each in ids]
-    unlike, alike = differences([detail["spec"] for detail in details])
+    unlike, alike = differences([asked_of(detail) for detail in details])
     return render(
         "compare.html",
         frame,
@@ -39,6 +39,15 @@ def page(asked: PageRequest, frame: Frame) -> str:
         **_results(views, details),
         **_rotations(views, ids),
     )
+
+
+def asked_of(detail: Json) -> Json:
+    """Return the job dict that a job's present attempt was granted, which the plan may have changed since; the plan's
+    if the job waits."""
+    job = detail["job"]
+    tried = detail["attempts"] if job["status"] != "pending" else []
+    found: Json = next((each["granted"] for each in tried if each["attempt"] == job["attempt"]), detail["spec"])
+    return found
 
 
 def _rotations(views: Views, ids: Sequence[str]) -> JsonObject:
@@ -100,7 +109,7 @@ def sentence(names: Sequence[str], unlike: Sequence[tuple[str, list[str]]], alik
     told = [one_line(name, 60) for name in names]
     who = f"{', '.join(told[:-1])} and {told[-1]}"
     if not unlike:
-        return f"{who} ask for the same."
+        return f"{who} have equal settings."
     fields = ", ".join(one_line(key, 40) for key, _ in unlike[:4]) + (" and others" if len(unlike) > 4 else "")
     return f"{who} differ in {len(unlike)} of {counted(len(unlike) + alike, 'fields')}: {fields}."
 

@@ -12,6 +12,19 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
+// Jobs are compared in the order in which they were chosen.
+let chosen = [];
+document.addEventListener("change", ({ target }) => {
+  if (target.name !== "jobs") return;
+  chosen = chosen.filter((job) => job !== target.value);
+  if (target.checked) chosen.push(target.value);
+});
+document.addEventListener("formdata", ({ formData }) => {
+  const jobs = formData.getAll("jobs").sort((a, b) => chosen.indexOf(a) - chosen.indexOf(b));
+  formData.delete("jobs");
+  for (const job of jobs) formData.append("jobs", job);
+});
+
 // A page asks for itself every two seconds; htmx puts what differs into place. Under the policy of this receiver only
 // htmx may make markup of a text, and only of the receiver's own pages; a text never becomes script.
 const main = document.getElementById("main");

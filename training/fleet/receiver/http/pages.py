@@ -28,6 +28,7 @@ PROGRESS_S = 5  # a change without an event (progress, a host that asked) may wa
 AGE_S = 20  # times such as "3 min ago" are rendered again
 _FORM = re.compile(r'(?:W/)?"([0-9a-f]+)-(\d{1,15})-(\d{1,15})-(\d{1,15})"')
 JOBS_MAX = 8  # looked up for one page, which says how many it takes
+PARTS_MAX = 64  # of a list of names with commas
 # A login that is refused so may be tried again.
 _AGAIN = (ProblemType.OPERATOR_TOKEN, ProblemType.TOO_MANY_FAILURES)
 _KEPT = "public, max-age=31536000, immutable"  # its digest is in its address
@@ -92,7 +93,10 @@ async def _asked(row: Route, context: ReceiverContext, request: Request) -> Page
     from training.fleet.pages.page_request import PageRequest
 
     named = [*request.path_params.values()] or request.query_params.getlist("jobs")
-    refs = named if len(named) != 1 or request.path_params else named[0].split(",")
+    if len(named) == 1 and not request.path_params:
+        jobs = await _listed(context, request, named[0].strip(","))
+    else:
+        jobs = [await readable_job(context, request, ref) for ref in named[:JOBS_MAX] if ref]
     health = forecast = None
     if row.shown is not None and row.shown.outlook:
         health = await health_now(context)
@@ -101,11 +105,30 @@ async def _asked(row: Route, context: ReceiverContext, request: Request) -> Page
     return PageRequest(
         context.views,
         request.query_params,
-        [await readable_job(context, request, ref) for ref in refs[:JOBS_MAX] if ref],
+        jobs,
         proven_host(request),
         health,
         forecast,
     )
+
+
+async def _listed(context: ReceiverContext, request: Request, text: str) -> list[str]:
+    """Return the ids of the jobs in a list with commas. A name may hold commas: a part that names no job is read with
+    the next one."""
+    found, begun = list[str](), ""
+    for part in text.split(",", PARTS_MAX):
+        begun += part
+        try:
+            found.append(await readable_job(context, request, begun))
+        except Refusal as refusal:
+            if refusal.problem_type is not ProblemType.UNKNOWN_JOB:
+                raise
+            unknown, begun = refusal, f"{begun},"
+        else:
+            begun = ""
+    if begun:
+        raise unknown
+    return found
 
 
 async def static_file(_context: ReceiverContext, request: Request) -> Response:
