@@ -158,6 +158,19 @@ class Ended:
     sentence: str
 
 
+def told_in_order(events):
+    """Return the lines of a whole run that say how far it is, after a check that none turns back."""
+    told = [event for event in events if "epochs" in event]
+    assert len({event["epochs"] for event in told}) == 1, "the whole is known from the first line on"
+    places = [event["epoch"] for event in told]
+    assert places == sorted(places)
+    numbers = [int(event["stage"].split()[0]) for event in told]
+    assert numbers == sorted(numbers)
+    assert {event["stage"].split()[2] for event in told} == {f"{numbers[-1]}:"}
+    assert told[-1]["stage"].endswith(": evaluation")
+    return told
+
+
 class Forgetful:
     """A keeper of nothing."""
 
@@ -167,6 +180,19 @@ class Forgetful:
     def watch(self, snapshot): ...
 
     def tick(self): ...
+
+
+class Memory(Forgetful):
+    """A keeper that keeps what it is told, and answers with it."""
+
+    def __init__(self, saved=None):
+        self.saved, self.snapshot = saved, None
+
+    def load(self):
+        return self.saved
+
+    def watch(self, snapshot):
+        self.snapshot = snapshot
 
 
 class StopAfter(Stop):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -9,13 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trainer_builders import SHORT, arguments, make_data, run, trained
+from trainer_builders import SHORT, Memory, arguments, make_data, run, told_in_order, trained
 
+from training.clock import SystemClock
 from training.contract import Exit
 from training.trainer import combined
 from training.trainer.anomaly import shares_of
 from training.trainer.combined import FIXED, Folds, Weights, choose
-from training.trainer.contract import Interrupted
+from training.trainer.contract import Interrupted, Progress
 from training.trainer.stages import Search, Stages, search_then_refit
 
 THREE = ("benign", "dig", "send")
@@ -29,8 +31,7 @@ def data(tmp_path_factory):
 @pytest.fixture(scope="module")
 def made(data, tmp_path_factory):
     found = trained("combined", data, tmp_path_factory.mktemp("combined"), "--n-resamples", "0")
-    lines = [event for event in found.events if event["event"] == "epoch"]
-    assert lines[-1]["epoch"] == lines[-1]["epochs"], "one progress counts through all parts"
+    lines = told_in_order(found.events)
     told = ["loss" in event for event in lines]
     told = told[told.index(True) :]  # the searches for the temperature come first
     assert told == sorted(told, reverse=True), "losses are those of the supervised part alone"
@@ -134,22 +135,6 @@ def test_the_channel_means_lead_where_they_tell_more_than_the_other_views(tellin
     assert weights.rows.tolist() == rows.tolist()
 
 
-class Memory:
-    """A keeper that keeps what it is told, and answers with it."""
-
-    def __init__(self, saved=None):
-        self.saved, self.snapshot = saved, None
-
-    def load(self):
-        return self.saved
-
-    def watch(self, snapshot):
-        self.snapshot = snapshot
-
-    def tick(self):
-        pass
-
-
 def test_a_resumed_run_asks_no_stage_twice_and_gives_each_its_own_state():
     def halfway(keeper):
         keeper.watch(lambda: b"halfway")
@@ -165,8 +150,8 @@ def test_a_resumed_run_asks_no_stage_twice_and_gives_each_its_own_state():
     def never(_):
         raise AssertionError("an answer that is kept is not asked for")
 
-    outer, saved = Memory(), []
-    stages = Stages(outer)
+    outer, saved, progress = Memory(), [], Progress(io.StringIO(), SystemClock())
+    stages = Stages(outer, progress, [1] * 5)
     assert stages.run("own", trees) is None
     assert stages.answer("fold 0", lambda _: b"1") == b"1"
     assert stages.answer("fold 1", lambda _: None) is None
@@ -175,7 +160,7 @@ def test_a_resumed_run_asks_no_stage_twice_and_gives_each_its_own_state():
 
     for _ in range(2):  # as if the stage that is made again were interrupted as well
         outer = Memory(saved[-1])
-        stages = Stages(outer)
+        stages = Stages(outer, progress, [1] * 5)
         assert stages.run("own", trees) == b"trees"
     assert stages.answer("fold 0", never) == b"1"
     assert stages.answer("fold 1", never) is None

@@ -7,13 +7,18 @@ import json
 import signal
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 from fakes import FakeClock
+from hypothesis import given
+from hypothesis import strategies as st
+from trainer_builders import Memory, told_in_order
 
 from training.contract import Exit
 from training.trainer import contract
 from training.trainer.contract import Progress, Stop, perform
+from training.trainer.stages import Stages
 
 
 def outcome(work):
@@ -72,14 +77,18 @@ def test_done_is_zero():
 def test_progress_lines_are_rare_but_never_miss_the_last():
     clock, out = FakeClock(), io.StringIO()
     progress = Progress(out, clock)
-    progress.begin_epochs(0)
-    for epoch in range(1, 101):
-        clock.advance(0.01)
-        progress.epoch(epoch, 100, loss=float("nan"), metric=0.5)
+    progress.metric_name = "validation AUROC"
+    with progress.stage("search", 0, [100, 60]):
+        progress.begin_epochs(0)
+        for epoch in range(1, 101):
+            clock.advance(0.01)
+            progress.epoch(epoch, 100, loss=float("nan"), metric=0.5)
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
     assert len(lines) < 10
     assert lines[-1] == {
-        "event": "epoch", "epoch": 100, "epochs": 100, "loss": None, "metric": 0.5, "seconds": 1.0, "eta_s": 0.0,
+        "event": "epoch", "stage": "1 of 2: search", "epoch": 100, "epochs": 160, "stage_epoch": 100,
+        "stage_epochs": 100, "loss": None, "metric": 0.5, "metric_name": "validation AUROC", "seconds": 1.0,
+        "eta_s": 0.6,
     }  # fmt: skip
 
 
@@ -87,10 +96,57 @@ def test_a_resumed_run_estimates_by_its_own_pace():
     clock, out = FakeClock(), io.StringIO()
     progress = Progress(out, clock)
     clock.advance(1000.0)  # loading took its time
-    progress.begin_epochs(50)
-    clock.advance(2.0)
-    progress.epoch(52, 100, loss=1.0, metric=None)
+    with progress.stage("search", 0, [100]):
+        progress.begin_epochs(50)
+        clock.advance(2.0)
+        progress.epoch(52, 100, loss=1.0, metric=None)
     assert json.loads(out.getvalue())["eta_s"] == 48.0
+
+
+trainings = st.lists(st.lists(st.integers(1, 12), min_size=3, max_size=3).map(sorted), min_size=1, max_size=4)
+
+
+@given(own=trainings, others=st.lists(trainings, max_size=2), stops=st.lists(st.integers(0, 30), max_size=4))
+def test_no_stop_and_no_early_end_turns_progress_back(own, others, stops):
+    """Of each stage: after how many epochs it ends, how many are planned as it begins, and at most as the run does."""
+    clock, out, keeper, weights = FakeClock(), io.StringIO(), Memory(), [1.0] * (len(others) + 1)
+    weights.append(sum(weights) / 9)
+
+    def fit(last, most, keeper):
+        done = int(keeper.load() or 0)
+        keeper.watch(lambda: b"%d" % (done - done % 3))  # as of trees, of which the last few are boosted again
+        progress.begin_epochs(done)
+        while done < last:
+            if next(left) == 0:
+                raise contract.Interrupted
+            clock.advance(0.15)
+            done += 1
+            progress.epoch(done, most, loss=0.5, metric=None)
+        return b"done"
+
+    def train(stages, keeper):
+        inner = Stages(keeper, progress, [planned for *_, planned in stages])
+        for number, (last, most, _) in enumerate(stages):
+            inner.answer(str(number), partial(fit, last, most))
+        return b"trained"
+
+    for stop in [*stops, -1]:
+        left, progress = iter(range(stop, -1 if stop >= 0 else -10_000, -1)), Progress(out, clock)
+        stages = Stages(keeper, progress, weights)
+        try:
+            stages.run("", partial(train, own))
+            for number, other in enumerate(others):
+                stages.answer(f"without {number}", partial(train, other), curve=False)
+        except contract.Interrupted:
+            keeper = Memory(keeper.snapshot())
+        else:
+            break
+    with progress.stage("evaluation", len(weights) - 1, weights):
+        progress.event("evaluate", **progress.place())
+    told = told_in_order([json.loads(line) for line in out.getvalue().splitlines()])
+    points = [line["epoch"] for line in told if "loss" in line]
+    assert len(points) == len(set(points)), "each is a row of the curve"
+    assert told[-1]["epochs"] == pytest.approx(10 / 9 * len(weights[1:]) * sum(planned for *_, planned in own), abs=1)
 
 
 @pytest.fixture

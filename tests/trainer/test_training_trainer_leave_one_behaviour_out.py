@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 from test_training_report import quiet_report
-from trainer_builders import arguments, ends_like, make_data, run
+from trainer_builders import arguments, ends_like, make_data, run, told_in_order
 
 from training.contract import Exit
 from training.data.rows import Rows
@@ -62,12 +62,13 @@ def test_a_run_without_each_behaviour_ends_equally_however_often_it_is_stopped(m
     assert found["new_behaviours"]["all"]["shown"] is not None
     assert found["verdict"].count("A behaviour it was not shown: AUROC") == 1
     assert "Behaviours it was not shown" in render(found)
-    told = [event for event in whole.events if event["event"] in ("epoch", "without")]
+    told = told_in_order(whole.events)
     first = next(number for number, event in enumerate(told) if event["event"] == "without")
-    own, further = ([e["epoch"] for e in some if "epoch" in e] for some in (told[:first], told[first:]))
-    assert max(own) < min(further)
+    assert all("loss" in event for event in told[:first])
     assert all("loss" not in event for event in told[first:]), "they would enter the curve of the model"
-    assert told[-1]["epoch"] == told[-1]["epochs"]
+    own = 2 * (1 + (model == "gbt"))
+    assert told[0]["stage"] == f"1 of {own + 3}: search"
+    assert told[-1]["stage"] == f"{own + 3} of {own + 3}: evaluation"
 
 
 def test_a_quick_family_measures_it_unasked_and_others_say_what_does(data, tmp_path):

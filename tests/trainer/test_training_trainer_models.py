@@ -140,8 +140,8 @@ def test_classes_none_of_which_is_benign(model, tmp_path, monkeypatch):
         tasks[:] = task, *folds(task)
         return tasks[1:]
 
-    def noted_search(*asked):
-        searches.append(searched(*asked))
+    def noted_search(*asked, **how):
+        searches.append(searched(*asked, **how))
         return searches[-1]
 
     monkeypatch.setattr(Task, "folds", noted_folds)

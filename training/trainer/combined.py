@@ -32,7 +32,6 @@ from training.trainer.stages import Stages
 from training.trainer.task import Fitted, GivenWindows, History, Outputs, Task, WindowsToExplain, evenly
 from training.trainer.weights_file import read, written
 
-T = TypeVar("T")
 W = TypeVar("W", GivenWindows, WindowsToExplain, Task)
 
 FOLDS = 3
@@ -222,10 +221,10 @@ def fit(task: Task) -> Combined:
             "is benign when you make the data set, or train another model"
         )
     folds = Folds.of(task)
-    parts = Parts(task, folds.parts)
+    parts = Parts(task.keeper, task.progress, [1] * folds.parts)
     name = str(task.hyper["supervised"])
-    supervised = parts.run("supervised", partial(_supervised, task), curve=True)
-    anomaly = parts.run("anomaly", partial(_anomaly, task))
+    supervised = parts.run("supervised", partial(_supervised, task))
+    anomaly = parts.run("anomaly", partial(_anomaly, task), curve=False)
     classes = np.unique(task.y[task.is_benign])
     alarm = ~np.isin(np.arange(task.classes), classes)
     weights, lead = _weights(task, folds, parts, alarm, anomaly)
@@ -245,19 +244,10 @@ def _anomaly(task: Task, keeper: Keeper) -> ssl.Anomaly:
     return ssl.fit_views(own, views, by_labels=False)
 
 
-class Parts:
-    """Runs the trainings of one model in sequence, as stages of one run with one progress."""
+class Parts(Stages):
+    """Runs the trainings of one model in sequence, as stages of one run."""
 
-    def __init__(self, task: Task, parts: int) -> None:
-        self._task, self._parts, self._number = task, parts, 0
-        self._stages = Stages(task.keeper)
-
-    def run(self, name: str, train: Callable[[Keeper], T], *, curve: bool = False) -> T:
-        """Run the training of one of the model's parts, as a stage, and return its result."""
-        self._begin(curve=curve)
-        return self._stages.run(name, train)
-
-    def answer(self, name: str, ask: Callable[[Keeper], Floats]) -> Floats | None:
+    def scores(self, name: str, ask: Callable[[Keeper], Floats]) -> Floats | None:
         """Return the scores that the function ``ask`` computes after a fold's training, or their stored copy, as one
         flat array.
 
@@ -270,14 +260,8 @@ class Parts:
             except (TrainerError, BadData):
                 return None
 
-        self._begin(curve=False)
-        kept = self._stages.answer(name, made)
+        kept = self.answer(name, made, curve=False)
         return None if kept is None else np.frombuffer(kept)
-
-    def _begin(self, *, curve: bool) -> None:
-        self._task.stop.check()
-        self._number += 1
-        self._task.progress.part(self._number, self._parts, curve=curve)
 
 
 class Folds(NamedTuple):
@@ -347,9 +331,9 @@ def _weights(task: Task, folds: Folds, parts: Parts, alarm: Bools, anomaly: ssl.
 
     found = []  # rows, log odds, surprises (n, V), if new
     surprises = []
-    for number, (rows, gone) in enumerate(zip(folds.rows, folds.gone, strict=True)):
-        odds = parts.answer(f"fold {number}", partial(known, gone, rows))
-        unusual = parts.answer(f"views {number}", partial(unlike, gone, rows))
+    for number, (rows, gone) in enumerate(zip(folds.rows, folds.gone, strict=True), 1):
+        odds = parts.scores(f"fold {number}", partial(known, gone, rows))
+        unusual = parts.scores(f"views {number}", partial(unlike, gone, rows))
         unusual = None if unusual is None else unusual.reshape(rows.size, -1)
         surprises.append(unusual)
         if odds is not None and unusual is not None:
@@ -359,7 +343,7 @@ def _weights(task: Task, folds: Folds, parts: Parts, alarm: Bools, anomaly: ssl.
         rows = folds.rows[fold]
         mine = np.isin(task.behaviour[rows], (name, BENIGN))
         gone = folds.gone[fold] | about(task.recording, task.behaviour, name)
-        odds = parts.answer(f"without {name}", partial(known, gone, rows[mine]))
+        odds = parts.scores(f"without {name}", partial(known, gone, rows[mine]))
         unusual = surprises[fold]
         if odds is not None and unusual is not None:
             found.append((rows[mine], odds, unusual[mine], True))

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Protocol, TextIO
@@ -114,7 +114,11 @@ class Keeper(Protocol):
 
 
 class Progress:
-    """Writes one JSON object a line to ``out``, which a worker reads."""
+    """Writes one JSON object a line to ``out``, which a worker reads.
+
+    The run is divided into stages, and a stage perhaps into smaller ones. How far the run is follows from the weights
+    of its stages: its total never changes, and a stage that ends early jumps to its end.
+    """
 
     MIN_GAP_S = 0.2
 
@@ -123,65 +127,78 @@ class Progress:
         self._clock = clock
         self._began = clock.monotonic()
         self._last_epoch_line = -math.inf
-        self._phase: tuple[int, float] | None = None
-        self._done = self._latest = self._left = self._after = 0
-        self._curve = self._part_curve = True
+        self._phase = (0, self._began)
+        self._span = (0.0, 1.0)  # of the whole run: where the present stage begins and ends
+        self._names: tuple[str, ...] = ()
+        self._curve = True
+        self._epochs = self._stages = self._number = self._further = 0
+        self.shown = 0.0  # how far the run was at its last line, as a share of the whole
+        self.metric_name: str | None = None
 
     def event(self, name: str, **fields: Any) -> None:
         clean = {key: _finite(value) for key, value in fields.items()}
         self._out.write(json.dumps({"event": name, **clean}, allow_nan=False) + "\n")
         self._out.flush()
 
-    def epoch(self, epoch: int, epochs: int, *, loss: float, metric: float | None) -> None:
-        """Report an epoch, or a tree. A line less than ``MIN_GAP_S`` seconds after the previous one is left out, except
-        that of the last epoch planned in the run.
+    @contextmanager
+    def stage(self, name: str, place: int, weights: Sequence[float], *, curve: bool = True) -> Iterator[None]:
+        """Report the ``with`` block as stage number ``place``, from 0, of the present stage or, outside of one, of the
+        run; ``weights`` has each stage's part of the whole.
 
-        ``eta_s`` assumes that all epochs will be needed: a training that stops early ends sooner. Each following
-        training or part (see ``training`` and ``part``) is assumed to have as many epochs as this one.
+        The stage without a name is the run's own training, whose stages count as the run's. Losses and metrics are
+        reported only in stages with ``curve``: the others do not make the model that the run keeps.
         """
-        epoch += self._done
-        self._latest = max(self._latest, epoch)  # each booster counts its trees from 1
-        epochs = self._done + epochs + self._after * epochs
-        now = self._clock.monotonic()
-        if self._phase is None:
-            self._phase = (epoch - 1, self._began)
-        if epoch < epochs and now - self._last_epoch_line < self.MIN_GAP_S:
+        outer = self._span, self._names, self._curve
+        unit = (self._span[1] - self._span[0]) / sum(weights)
+        begin = self._span[0] + unit * sum(weights[:place])
+        if not name:
+            self._number, self._stages, self._further = 0, 0, len(weights) - 1
+        elif not self._names:
+            self._number += 1
+            self._stages = self._stages or len(weights) + self._further
+        if begin == 0:  # the innermost stage that begins the run has epochs as weights
+            self._epochs = math.ceil(1 / unit)
+        self._span, self._last_epoch_line = (begin, begin + unit * weights[place]), -math.inf
+        self._names, self._curve = self._names + (name,) * bool(name), self._curve and curve
+        try:
+            yield
+        finally:
+            self._span, self._names, self._curve = outer
+
+    def place(self, share: float = 0.0) -> dict[str, Any]:
+        """Return the fields that say where the run is when this share of the present stage is done."""
+        low, high = self._span
+        epoch = round(self._epochs * (low + (high - low) * share))
+        return {
+            "stage": f"{self._number} of {self._stages}: {', '.join(self._names)}",
+            "epoch": epoch,
+            "epochs": self._epochs,
+        }
+
+    def epoch(self, epoch: int, epochs: int, *, loss: float, metric: float | None) -> None:
+        """Report an epoch, or a tree, of the present stage. A line less than ``MIN_GAP_S`` seconds after the previous
+        one is left out, except those of a stage's first and last planned epoch; so is a line that the run wrote before
+        it was interrupted.
+
+        ``eta_s`` assumes that the rest of the run goes at the pace of this stage.
+        """
+        now, (low, high) = self._clock.monotonic(), self._span
+        share, (first, since) = low + (high - low) * epoch / epochs, self._phase
+        rare = epoch not in (1, epochs) and now - self._last_epoch_line < self.MIN_GAP_S
+        if rare or share <= self.shown:
             return
-        self._last_epoch_line = now
-        first, since = self._phase
-        eta_s = (now - since) / max(epoch - first, 1) * (epochs - epoch)
-        fields: dict[str, float | None] = {"epoch": epoch, "epochs": epochs}
-        fields |= {"loss": loss, "metric": metric} if self._curve and self._part_curve else {}
+        self._last_epoch_line, self.shown = now, share
+        pace = (now - since) / max(epoch - first, 1)
+        eta_s = pace * (1 - share) * epochs / (high - low)
+        fields = {**self.place(epoch / epochs), "stage_epoch": epoch, "stage_epochs": epochs}
+        if self._curve:
+            named = {} if metric is None else {"metric_name": self.metric_name}
+            fields |= {"loss": loss, "metric": metric, **named}
         self.event("epoch", **fields, seconds=round(now - self._began, 3), eta_s=round(eta_s, 1))
 
     def begin_epochs(self, done: int) -> None:
-        """Start to measure how long epochs take; ``done`` of this training's epochs were completed before."""
-        self._phase = (self._done + done, self._clock.monotonic())
-
-    def training(self, left: int, *, curve: bool = True) -> None:
-        """Begin one of the run's trainings; ``left`` more follow, and the earlier ones count as done.
-
-        Without ``curve`` no losses and metrics are reported, because this training does not make the model that the run
-        keeps.
-        """
-        self._done, self._left, self._curve = self._latest, left, curve
-        self._after, self._part_curve = left, True
-
-    def part(self, number: int, parts: int, *, curve: bool) -> None:
-        """Begin part ``number``, from 1, of the ``parts`` of this training; each training that follows is assumed to
-        have as many.
-
-        Losses and metrics are reported only of a part with ``curve``, in a training with ``curve``.
-        """
-        self._done, self._part_curve = self._latest, curve
-        self._after = parts - number + self._left * parts
-
-    @contextmanager
-    def aside(self) -> Iterator[None]:
-        """Report the epochs of the ``with`` block without losses and metrics; afterwards they count as done."""
-        curve, self._part_curve, self._done = self._part_curve, False, self._latest
-        yield
-        self._part_curve, self._done = curve, self._latest
+        """Start to measure how long the present stage's epochs take; ``done`` of them were completed before."""
+        self._phase = (done, self._clock.monotonic())
 
     @property
     def elapsed_s(self) -> float:

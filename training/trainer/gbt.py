@@ -33,7 +33,15 @@ from training.files import folder_of_large_files
 from training.hyper import HyperValues
 from training.trainer.contract import BadArguments, Keeper
 from training.trainer.linear import Linear, fit_linear
-from training.trainer.stages import Search, Stages, best_epoch, cross_fitted, mean_temperature, search_then_refit
+from training.trainer.stages import (
+    SEARCHES,
+    Search,
+    Stages,
+    best_epoch,
+    cross_fitted,
+    mean_temperature,
+    search_then_refit,
+)
 from training.trainer.task import (
     GivenWindows,
     History,
@@ -174,20 +182,22 @@ def fit(task: Task) -> Gbt:
     if task.device == "cuda" and not xgboost.build_info().get("USE_CUDA"):
         raise BadArguments("this XGBoost has no CUDA: install the package xgboost, or use the CPU")
     both = np.sort(task.split.learnt)
-    stages, searches, parts = Stages(task.keeper), list[Search](), list[BoosterPart]()
+    searches, parts, divided = list[Search](), list[BoosterPart](), task.folds()
+    most, more = task.whole("n_estimators"), both.size / task.split.train.size
+    weights = [most] * (len(STARTS) * len(divided)) + [most, round(most * more)] * len(STARTS)
+    stages = Stages(task.keeper, task.progress, weights)
     with ExitStack() as files:
         folds = cross_fitted(
-            stages, task, lambda fold: [partial(_search, fold, Bins(fold, files), n, 0) for n in range(len(STARTS))]
+            stages, divided, lambda fold: [partial(_search, fold, Bins(fold, files), n) for n in range(len(STARTS))]
         )
         bins = Bins(task, files)
-        for start, name in enumerate(STARTS):
+        for start, name in enumerate(SEARCHES):
             line = _linear(task, start, both)
-            search = partial(_search, task, bins, start, sum(len(one.history) for one in searches))
+            search = partial(_search, task, bins, start)
 
             def refit(found: Search, keeper: Keeper, start: int = start, line: Linear | None = line) -> bytes:
                 rounds = round(found.length * both.size / task.split.train.size)
-                before = sum(len(one.history) for one in (*searches, found))
-                boosting = Boosting(task, keeper, 2 * start + 1, before)
+                boosting = Boosting(task, keeper, 2 * start + 1)
                 return to_json(boosting.boost(bins.of(both, line), None, rounds)[0])
 
             found, model = search_then_refit(stages, name, search, refit)
@@ -351,12 +361,12 @@ class Pages(xgboost.DataIter):
         self._at = 0
 
 
-def _search(task: Task, bins: Bins, start: int, before: int, keeper: Keeper) -> Search:
+def _search(task: Task, bins: Bins, start: int, keeper: Keeper) -> Search:
     train, val = task.split.train, task.split.val
     linear = _linear(task, start, train)
     binned = bins.of(train, linear)
     judge, most = bins.judge(val, linear, binned), task.whole("n_estimators")
-    booster, history = Boosting(task, keeper, 2 * start, before).boost(binned, judge, most)
+    booster, history = Boosting(task, keeper, 2 * start).boost(binned, judge, most)
     rounds = best_epoch(history)
     if linear is None:
         # By chance the first few trees may suit few windows best; alone they are no model yet.
@@ -374,13 +384,11 @@ def _linear(task: Task, start: int, rows: Ints) -> Linear | None:
 
 
 class Boosting(NamedTuple):
-    """One of a run's boostings: its ``number``, from which its random seeds follow, and for progress lines the number
-    of rounds ``before`` it."""
+    """One of a run's boostings: its ``number``, from which its random seeds follow."""
 
     task: Task
     keeper: Keeper
     number: int
-    before: int
 
     def boost(self, train: Binned, judge: Binned | None, rounds: int) -> tuple[xgboost.Booster, History]:
         """Boost for ``rounds``, or until the loss on the windows ``judge``, if given, has not fallen for ``patience``
@@ -393,7 +401,7 @@ class Boosting(NamedTuple):
         saved = self.keeper.load()
         found = BoostingState() if saved is None else msgspec.msgpack.decode(saved, type=BoostingState)
         model, history = found.model and _raw(_checked(task, found.model)), found.history
-        task.progress.begin_epochs(self.before + len(history))
+        task.progress.begin_epochs(len(history))
         booster = _booster(task, cache, model, 0)
         while len(history) < rounds:
             if judge is not None and len(history) - best_epoch(history) >= task.whole("patience"):
@@ -409,9 +417,7 @@ class Boosting(NamedTuple):
             latest = _latest(booster, train, judge)
             history.append({"epoch": len(history) + 1, **latest})
             loss, metric = float(latest["train_loss"] or 0.0), latest["val_metric"]
-            shown = self.before + len(history)
-            ahead = rounds - len(history) + most * (2 * len(STARTS) - 1 - self.number)
-            task.progress.epoch(shown, shown + ahead, loss=loss, metric=metric)
+            task.progress.epoch(len(history), rounds, loss=loss, metric=metric)
         return booster, history
 
 

@@ -26,13 +26,9 @@ FIRST, LAST = 0.05, 0.002  # learning rate at the ends, as shares of the peak
 
 @dataclass(frozen=True, kw_only=True)
 class LoopSpec:
-    """The settings of the training loop. ``lr`` is the highest learning rate.
-
-    ``before`` is the number of epochs of an earlier training; only progress lines use it.
-    """
+    """The settings of the training loop. ``lr`` is the highest learning rate."""
 
     epochs: int
-    before: int = 0
     batch_size: int
     lr: float
     weight_decay: float
@@ -96,7 +92,7 @@ def train(
         memory, best = _unpack(saved, net, optimizer)
         total.fill_(memory.loss_sum)
     keeper.watch(snapshot)
-    progress.begin_epochs(spec.before + memory.epoch)
+    progress.begin_epochs(memory.epoch)
 
     while memory.epoch < spec.epochs and memory.epoch - memory.best_epoch < spec.patience:
         net.train()
@@ -129,8 +125,7 @@ def train(
         )
         if val_loss is None or val_loss < memory.best_loss:
             memory.best_loss, memory.best_epoch, best = val_loss or 0.0, memory.epoch, _copy(net)
-        shown = spec.before + memory.epoch
-        progress.epoch(shown, spec.before + spec.epochs, loss=train_loss, metric=metric)
+        progress.epoch(memory.epoch, spec.epochs, loss=train_loss, metric=metric)
 
     net.load_state_dict(best)
     net.eval()

@@ -51,7 +51,7 @@ from training.trainer.reasons import reported
 from training.trainer.references import Added, Parted, join, part, references_of, scored_by, settled
 from training.trainer.stages import Stages
 from training.trainer.state_file import StateFile
-from training.trainer.task import LIMITS, Fitted, Joined, MemoryLimits, Settling, Task, Weighed
+from training.trainer.task import LIMITS, Fitted, Joined, MemoryLimits, Settling, Task, Weighed, metric_name
 from training.trainer.training_windows import keep
 
 NOTHING_HIDDEN = (
@@ -62,6 +62,7 @@ MIXED = (
     "This run moved while it trained: {n} unlike processors (or thread counts) had it in turn, each of which rounds "
     "differently, so that no run on one host gives the same bytes. The run key names them."
 )
+JUDGING = 1 / 9  # of the trainings' part of the whole: about as long does the evaluation take
 CALIBRATED_ON = "benign windows of the calibration side, which trained and stopped nothing"
 
 
@@ -99,6 +100,7 @@ def train(
         key = machine.run_key(args, inputs, device=device, libraries=family.libraries, adapted=adapted, limits=limits)
     sides = {side: count.windows for side, count in split.n.items()}
     progress.event("data", windows=int(inputs.y.size), quarantined=len(inputs.quarantined), **sides)
+    progress.metric_name = metric_name(len(inputs.classes))
     keeper = StateFile(args.state_dir / f"{args.model}_{args.mode}.state", key.digest, clock, facts=key.facts)
     keeper.ignored = ignore_state
     if (odd := keeper.stranger()) is not None:
@@ -107,14 +109,16 @@ def train(
     setup = RunSetup(args, inputs, device, progress, stop, limits=limits, also=also, kept=kept)
     try:
         stop.check()
-        progress.training(left=len(left_out.left_out))
-        stages = Stages(keeper)
-        judged = stages.run("model", partial(setup.train, split))
+        each = [1.0] * (1 + len(left_out.left_out))
+        each.append(sum(each) * JUDGING)
+        stages = Stages(keeper, progress, each)
+        judged = stages.run("", partial(setup.train, split))
         fitted, key = judged.fitted, key.with_processors(keeper.mixed)
         trained_s = progress.elapsed_s
-        progress.event("evaluate")
         tried = _without_each(setup, left_out, judged, stages)
-        point, choice, channels, report = _judge(judged, key, stop, left_out, tried)
+        with progress.stage("evaluation", len(each) - 1, each):
+            progress.event("evaluate", **progress.place())
+            point, choice, channels, report = _judge(judged, key, stop, left_out, tried)
         stop.check()
     except Interrupted:
         keeper.save()
@@ -124,6 +128,7 @@ def train(
             raise
         # The state may come from another machine, and be damaged there or meant to do harm: this host has not failed.
         progress.event("afresh", reason=f"the saved state cannot be used ({type(error).__name__}: {first_line(error)})")
+        progress.shown = 0.0
         train(args, progress, stop, clock, added=added, limits=limits, ignore_state=True)
         return
     document = {**_document(judged, point, key), "channels": channels}
@@ -141,7 +146,7 @@ def train(
     write_whole(args.reports_dir / f"{args.model}_{args.mode}_timing.json", text)
     keeper.discard()
     auroc = report["metrics"]["test"]["auroc"]["value"]
-    progress.event("done", checkpoint=path.name, metric=auroc, verdict=report["verdict"])
+    progress.event("done", checkpoint=path.name, metric=auroc, metric_name="test AUROC", verdict=report["verdict"])
 
 
 @dataclass(frozen=True)
@@ -267,8 +272,7 @@ def _without_each(
 
     def answer(name: str, keeper: Keeper) -> bytes:
         setup.stop.check()
-        setup.progress.event("without", behaviour=name)
-        setup.progress.training(left=len(left_out.left_out) - len(found) - 1, curve=False)
+        setup.progress.event("without", behaviour=name, **setup.progress.place())
         split = without(judged.split, inputs.rows, inputs.behaviour, name)
         try:
             model = setup.train(split, keeper)
@@ -277,7 +281,7 @@ def _without_each(
         return packed(model.of_unshown(name))
 
     for name in left_out.left_out:
-        kept = stages.answer(f"without {name}", partial(answer, name))
+        kept = stages.answer(f"without {name}", partial(answer, name), curve=False)
         found.append((name, unpacked(certain(kept, "each training ends with an answer"))))
     return found
 

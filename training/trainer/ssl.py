@@ -211,7 +211,8 @@ def fit_views(task: Task, views: Sequence[str], *, by_labels: bool = True) -> An
     history = []
     if detector.body is not None:
         detector.body.to(device)
-        history = _pretrain(task, detector, learn, judge, device)
+        with task.progress.stage("pretraining", 0, [task.whole("epochs")]):
+            history = _pretrain(task, detector, learn, judge, device)
     detector.eval()
     # Views are looked at from here on as they will be when windows are scored: one path for both.
     blank = Anomaly(detector, sizes, Surprises({}), {}, {}, device, history)

@@ -139,9 +139,10 @@ def fit(task: Task) -> Classifier:
     def refit(found: Search, keeper: Keeper) -> bytes:
         return written(_train(task, np.sort(task.split.learnt), None, keeper, found)[0].state_dict())
 
-    stages = Stages(task.keeper)
-    folds = cross_fitted(stages, task, lambda fold: [partial(search, fold)])
-    found, model = search_then_refit(stages, task.model, partial(search, task), refit if refitted else None)
+    parts = task.folds()
+    stages = Stages(task.keeper, task.progress, [task.whole("epochs")] * (len(parts) + 1 + refitted))
+    folds = cross_fitted(stages, parts, lambda fold: [partial(search, fold)])
+    found, model = search_then_refit(stages, "", partial(search, task), refit if refitted else None)
     net = _restored(task.model, shape, task.classes, task.hyper, model).to(device)
     temperatures = [found.temperature, *(each for (each,) in folds)]
     return Classifier(net, shape, task.classes, mean_temperature(temperatures), device, found.history, refitted)
@@ -175,7 +176,7 @@ def _train(
     # To stop in the middle of a longer schedule was two to three points worse; and of a few noisy validation windows
     # the best may come by chance in an early epoch.
     if found is not None:
-        spec = replace(spec, epochs=max(found.length, spec.epochs // LEAST_SHARE), before=len(found.history))
+        spec = replace(spec, epochs=max(found.length, spec.epochs // LEAST_SHARE))
     history = loop.train(
         net.body,
         windows=train,

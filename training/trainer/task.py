@@ -277,6 +277,11 @@ def quick_metric(y: Ints, proba: Floats) -> float | None:
     return auroc(y == 1, proba[:, 1])
 
 
+def metric_name(classes: int) -> str:
+    """Name what `quick_metric` measures."""
+    return "validation accuracy" if classes > 2 else "validation AUROC"
+
+
 def auroc(positive: Bools, score: Floats) -> float | None:
     """Return the area under the ROC curve, ties counted half; None with a single class."""
     ones = int(positive.sum())
