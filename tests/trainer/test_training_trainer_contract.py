@@ -79,7 +79,7 @@ def test_progress_lines_are_rare_but_never_miss_the_last():
     progress = Progress(out, clock)
     progress.metric_name = "validation AUROC"
     with progress.stage("search", 0, [100, 60]):
-        progress.begin_epochs(0)
+        progress.begin_epochs()
         for epoch in range(1, 101):
             clock.advance(0.01)
             progress.epoch(epoch, 100, loss=float("nan"), metric=0.5)
@@ -97,10 +97,11 @@ def test_a_resumed_run_estimates_by_its_own_pace():
     progress = Progress(out, clock)
     clock.advance(1000.0)  # loading took its time
     with progress.stage("search", 0, [100]):
-        progress.begin_epochs(50)
-        clock.advance(2.0)
-        progress.epoch(52, 100, loss=1.0, metric=None)
-    assert json.loads(out.getvalue())["eta_s"] == 48.0
+        progress.begin_epochs()
+        for epoch in (51, 52):
+            clock.advance(1.0)
+            progress.epoch(epoch, 100, loss=1.0, metric=None)
+    assert [json.loads(line)["eta_s"] for line in out.getvalue().splitlines()] == [49.0, 48.0]
 
 
 trainings = st.lists(st.lists(st.integers(1, 12), min_size=3, max_size=3).map(sorted), min_size=1, max_size=4)
@@ -115,7 +116,7 @@ def test_no_stop_and_no_early_end_turns_progress_back(own, others, stops):
     def fit(last, most, keeper):
         done = int(keeper.load() or 0)
         keeper.watch(lambda: b"%d" % (done - done % 3))  # as of trees, of which the last few are boosted again
-        progress.begin_epochs(done)
+        progress.begin_epochs()
         while done < last:
             if next(left) == 0:
                 raise contract.Interrupted

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Protocol, TextIO
 
+from training.certain import certain
 from training.checkout import to_install
 from training.clock import Clock, SystemClock
 from training.contract import THREAD_VARIABLES, Exit
@@ -127,7 +128,8 @@ class Progress:
         self._clock = clock
         self._began = clock.monotonic()
         self._last_epoch_line = -math.inf
-        self._phase = (0, self._began)
+        self._since: float | None = None
+        self._worked = 0.0  # the share of the whole that this process has trained since then
         self._span = (0.0, 1.0)  # of the whole run: where the present stage begins and ends
         self._names: tuple[str, ...] = ()
         self._curve = True
@@ -180,25 +182,24 @@ class Progress:
         one is left out, except those of a stage's first and last planned epoch; so is a line that the run wrote before
         it was interrupted.
 
-        ``eta_s`` assumes that the rest of the run goes at the pace of this stage.
+        ``eta_s`` assumes that the rest of the run goes at the pace of what this process has trained.
         """
         now, (low, high) = self._clock.monotonic(), self._span
-        share, (first, since) = low + (high - low) * epoch / epochs, self._phase
+        share, self._worked = low + (high - low) * epoch / epochs, self._worked + (high - low) / epochs
         rare = epoch not in (1, epochs) and now - self._last_epoch_line < self.MIN_GAP_S
         if rare or share <= self.shown:
             return
         self._last_epoch_line, self.shown = now, share
-        pace = (now - since) / max(epoch - first, 1)
-        eta_s = pace * (1 - share) * epochs / (high - low)
+        eta_s = (now - certain(self._since, "epochs begin")) / self._worked * (1 - share)
         fields = {**self.place(epoch / epochs), "stage_epoch": epoch, "stage_epochs": epochs}
         if self._curve:
             named = {} if metric is None else {"metric_name": self.metric_name}
             fields |= {"loss": loss, "metric": metric, **named}
         self.event("epoch", **fields, seconds=round(now - self._began, 3), eta_s=round(eta_s, 1))
 
-    def begin_epochs(self, done: int) -> None:
-        """Start to measure how long the present stage's epochs take; ``done`` of them were completed before."""
-        self._phase = (done, self._clock.monotonic())
+    def begin_epochs(self) -> None:
+        """Start to measure how long epochs take, unless a training has started it before."""
+        self._since = self._clock.monotonic() if self._since is None else self._since
 
     @property
     def elapsed_s(self) -> float:

@@ -401,7 +401,7 @@ class Boosting(NamedTuple):
         saved = self.keeper.load()
         found = BoostingState() if saved is None else msgspec.msgpack.decode(saved, type=BoostingState)
         model, history = found.model and _raw(_checked(task, found.model)), found.history
-        task.progress.begin_epochs(len(history))
+        task.progress.begin_epochs()
         booster = _booster(task, cache, model, 0)
         while len(history) < rounds:
             if judge is not None and len(history) - best_epoch(history) >= task.whole("patience"):

@@ -92,7 +92,7 @@ def train(
         memory, best = _unpack(saved, net, optimizer)
         total.fill_(memory.loss_sum)
     keeper.watch(snapshot)
-    progress.begin_epochs(memory.epoch)
+    progress.begin_epochs()
 
     while memory.epoch < spec.epochs and memory.epoch - memory.best_epoch < spec.patience:
         net.train()

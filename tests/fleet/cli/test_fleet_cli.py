@@ -234,7 +234,23 @@ def test_status_shows_state_host_progress_and_eta(run):
     lines = run.out.splitlines()
     assert lines[0] == "4 jobs: 1 running, 1 pending, 1 failed, 1 completed"
     (row,) = [line for line in lines if line.startswith("gbt-oracle")]
-    assert row.split() == ["gbt-oracle", "running", "pi", "12/60", "(20%)", "3", "min", "1", "min", "30", "s", "ago"]
+    assert row.split() == [
+        "gbt-oracle",
+        "running",
+        "pi",
+        "12",
+        "of",
+        "60",
+        "(20",
+        "%)",
+        "3",
+        "min",
+        "1",
+        "min",
+        "30",
+        "s",
+        "ago",
+    ]
 
 
 def test_status_names_each_failure_and_each_job_that_cannot_run(run):
@@ -279,11 +295,11 @@ def test_status_of_an_empty_fleet():
 
 def test_a_silent_hosts_job_shows_its_silence_in_place_of_the_time_left(run):
     run.receiver.views["gbt-oracle"] = RUNNING | {"heartbeat_at": NOW - 720}
-    assert "12/60 (20%)   not seen for 12 min   1 min 30 s ago" in run.says("status")
-    assert "12/60 (20%), not seen for 12 min" in run.says("show", "gbt-oracle")
+    assert "12 of 60 (20 %)   not seen for 12 min   1 min 30 s ago" in run.says("status")
+    assert "12 of 60 (20 %), not seen for 12 min" in run.says("show", "gbt-oracle")
     for silence, shown in ((61, "not seen for 1 min 1 s"), (60, "3 min"), (-5, "3 min")):
         run.receiver.views["gbt-oracle"] = RUNNING | {"heartbeat_at": NOW - silence}
-        assert f"12/60 (20%)   {shown}   1 min 30 s ago" in run.says("status")
+        assert f"12 of 60 (20 %)   {shown}   1 min 30 s ago" in run.says("status")
     run.receiver.views["gbt-oracle"] = RUNNING | {"heartbeat_at": NOW - 720, "status": "completed"}
     assert "not seen" not in run.says("status")
 
@@ -743,6 +759,14 @@ def test_lines_that_are_not_kept_are_said_beside_the_output(run):
     assert run.says("logs", "gbt-oracle").splitlines() == ["one", "two"]
     assert log.gap in run.err
     assert run.json("logs", "gbt-oracle")["gaps"] == [log.gap]
+
+
+def test_logs_say_progress_in_words_unless_asked_for_it_raw(run):
+    line = '{"event": "epoch", "epoch": 43, "epochs": 60, "loss": 0.41912345, "eta_s": 14.0}'
+    GrowingLog(run.receiver, [line, "plain"])
+    assert run.says("logs", "gbt-oracle") == "epoch 43 of 60, loss 0.419, 14 s left\nplain\n"
+    assert run.says("logs", "gbt-oracle", "--raw") == f"{line}\nplain\n"
+    assert run.json("logs", "gbt-oracle")["lines"] == [line, "plain"]
 
 
 def test_an_empty_log_is_said_to_be_empty(run):

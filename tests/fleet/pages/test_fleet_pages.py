@@ -136,7 +136,7 @@ def test_the_first_line_says_how_far_the_plan_is(receiver):
     assert "4 of 14 jobs are trained; 2 are training, 7 wait, 1 failed." in page
     assert "mlp-oracle failed: ValueError: features_window_v1.parquet holds no rows cis490-jobs requeue" in page
     assert "workshop: named in [hosts.workshop], it has never asked for work" in page
-    assert "31/60 (52%) · 8 min left" in page
+    assert "31 of 60 (52 %) · 8 min left" in page
     assert "7 for their turn ( gru-oracle , lstm-realistic , lstm-oracle , transformer-realistic and 3 more)" in page
 
 
@@ -232,7 +232,7 @@ def test_a_job_says_what_happens_with_it_and_why(receiver):
     assert "mlp-oracle failed 4 h 37 min ago on laptop, in attempt 1: exit code 65 (bad data)" in failed
     assert "(bad data) is never retried. ValueError: features_window_v1.parquet holds no rows Fix the cause" in failed
     assert "Lines 42 to 61" in failed
-    assert "&#34;epoch&#34;: 59, " in failed
+    assert "epoch 59 of 60, loss" in failed
     assert "&#34;epoch&#34;: 10, " not in failed
     whole = re.search(r'href="(/v1/job/[^"]*/log/text[^"]*)"', get(receiver, "/jobs/mlp-oracle")[2])
     status, headers, text = get(receiver, whole[1])
@@ -240,7 +240,7 @@ def test_a_job_says_what_happens_with_it_and_why(receiver):
     assert '"epoch": 10, ' in text
     assert text.count('"event": "epoch"') == 60
     running = words_of(get(receiver, "/jobs/cnn-oracle")[2])
-    assert "cnn-oracle is training on laptop since 10 min: 31/60 (52%), about 8 min left." in running
+    assert "cnn-oracle is training on laptop since 10 min: 31 of 60 (52 %), about 8 min left." in running
     waits = words_of(get(receiver, "/jobs/gru-oracle")[2])
     assert "gru-oracle: it waits: spectral-desktop: no room now: 8.0 GiB of a GPU&#39;s memory wanted" in waits
     assert "model gru not in whitelist [gbt, mlp]" in waits

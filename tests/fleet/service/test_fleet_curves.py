@@ -76,7 +76,7 @@ def test_a_line_tells_an_epoch_with_a_figure_or_nothing(line, point):
     assert point_in(line) == point
 
 
-def test_a_long_line_keeps_its_point_and_another_is_cut():
+def test_a_long_line_keeps_its_event_and_another_is_cut():
     long = told(7, note="x" * 600, **{f"extra_{n}": n for n in range(50)})
     kept = kept_line(long)
     assert len(kept) <= LOG_LINE_CHARS_MAX

@@ -13,7 +13,7 @@ from training.fleet.cli.registration import as_command
 from training.fleet.cli.wait import CANCELLED, FAILED
 from training.fleet.client.client import FleetClient, Unavailable, Unreachable
 from training.fleet.wire.constants import DONE, USAGE
-from training.fleet.wire.words import day
+from training.fleet.wire.words import day, readable
 from training.printable import json_text, printable_lines
 from training.strict_json import JsonObject
 
@@ -27,13 +27,14 @@ def logs(
     context: CommandContext,
     job: Job,
     attempt: Annotated[int | None, typer.Option(help="Number of the attempt; default the last.", min=1)] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Each line as the trainer printed it.")] = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow new output until the attempt ends.")] = False,
 ) -> int:
-    """Print the trainer's output. With --follow the exit code is 4 if the attempt was cancelled, 3 if it ended
-    otherwise without completing, else 0."""
+    """Print the trainer's output, its progress in words. With --follow the exit code is 4 if the attempt was
+    cancelled, 3 if it ended otherwise without completing, else 0."""
     if context.as_json and follow:
         raise CannotError("--follow prints for people; call logs --json repeatedly instead", USAGE)
-    reader = LogReader(context.client(), job, attempt)
+    reader = LogReader(context.client(), job, attempt, raw)
     lines: list[str] = []
     gaps: list[str] = []
     for page in reader.pages():
@@ -41,7 +42,7 @@ def logs(
             lines += page["lines"]
             gaps += filter(None, [page["gap"]])
         else:
-            _print(context, page)
+            _print(context, page, reader)
     if context.as_json:
         shape = {key: reader.last.get(key) for key in ("job_id", "live", "complete", "removed")}
         print(json_text({**shape, "attempt": reader.attempt, "gaps": gaps, "lines": lines}), file=context.out)
@@ -65,6 +66,7 @@ class LogReader:
     client: FleetClient
     job: str
     attempt: int | None
+    raw: bool = False
     after: int = 0  # the number of the next line
     last: JsonObject = field(default_factory=dict)  # the last answer
 
@@ -79,11 +81,11 @@ class LogReader:
             yield page
 
 
-def _print(context: CommandContext, page: JsonObject) -> None:
+def _print(context: CommandContext, page: JsonObject, reader: LogReader) -> None:
     if page["gap"]:
         context.complain(page["gap"])
     for line in page["lines"]:
-        print("\n".join(printable_lines(line)), file=context.out)
+        print("\n".join(printable_lines(line if reader.raw else readable(line))), file=context.out)
     context.out.flush()
 
 
@@ -96,7 +98,7 @@ def _follow(context: CommandContext, reader: LogReader) -> None:
         context.sleep(POLL_S)
         try:
             for page in reader.pages():
-                _print(context, page)
+                _print(context, page, reader)
                 left = LATE_LOOKS
             told = False
         except (Unreachable, Unavailable) as error:

@@ -11,7 +11,10 @@ from training.fleet.wire.constants import LOG_LINE_CHARS_MAX
 from training.strict_json import Json, JsonObject
 
 PROGRESS_BYTES_MAX = 8192  # of its fields, as they are sent
-PROGRESS_FIRST = ("event", "epoch", "epochs", "loss", "metric", "seconds", "eta_s", "message")  # the known ones
+PROGRESS_FIRST = (  # the known ones
+    "event", "epoch", "epochs", "stage", "stage_epoch", "stage_epochs", "loss", "metric", "metric_name", "seconds",
+    "eta_s", "message",
+)  # fmt: skip
 EPOCH_MAX = 2**53 - 1  # the largest whole number that every reader of JSON keeps
 
 
@@ -49,16 +52,13 @@ def _number(value: object) -> float | None:
 
 
 def kept_line(line: str) -> str:
-    """Cut a line to :data:`LOG_LINE_CHARS_MAX` characters. From a longer line with a point of a curve, drop whole
-    fields instead, if the point then fits."""
+    """Cut a line to :data:`LOG_LINE_CHARS_MAX` characters. From a longer progress line, drop whole fields instead, if
+    its event then fits."""
     if len(line) <= LOG_LINE_CHARS_MAX:
         return line
-    if point_in(line) is not None:
-        fields, _ = taken(line, LOG_LINE_CHARS_MAX)
-        short = json.dumps(fields, ensure_ascii=False).encode(errors="replace").decode()
-        if point_in(short) is not None:
-            return short
-    return line[:LOG_LINE_CHARS_MAX]
+    fields, _ = taken(line, LOG_LINE_CHARS_MAX)
+    short = json.dumps(fields, ensure_ascii=False).encode(errors="replace").decode()
+    return (line if fields is None else short)[:LOG_LINE_CHARS_MAX]
 
 
 def parse_progress(line: str) -> JsonObject | None:

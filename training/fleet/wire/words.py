@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from training.fleet.wire.constants import HEARTBEAT_S
+from training.fleet.wire.progress import parse_progress
 from training.printable import counted, left_to, one_line, printable, some
 from training.printable import duration as long_time
 from training.printable import size as bytes_in_words
@@ -160,8 +161,8 @@ def size(count: object) -> str:
 
 
 def progress(view: Json) -> str:
-    """Describe how far a running job's trainer is: epochs done of those planned, or the share of data fetched, or its
-    last event.
+    """Describe how far a running job's trainer is: its stage or the epochs done of those planned, with the share of
+    the whole that is done; or the share of data fetched, or its last event.
 
     For a paused trainer the text begins with "paused". The text is empty unless the job is paused, or is claimed or
     running and has progress.
@@ -176,11 +177,38 @@ def _progress(view: Json) -> str:
         return ""
     done, planned = number(said.get("epoch")), number(said.get("epochs"))
     if done is not None and planned is not None and 0 <= done <= planned and planned > 0:
-        return f"{done:.0f}/{planned:.0f} ({done / planned:.0%})"
+        where = one_line(str(said.get("stage") or "").partition(", ")[0], 40) or f"{done:.0f} of {planned:.0f}"
+        return f"{where} ({100 * done / planned:.0f} %)"
     here, whole = number(said.get("bytes")), number(said.get("bytes_total"))
     if said.get("event") == "fetch" and here is not None and whole:
         return f"fetching its data ({min(here / whole, 1):.0%} of {size(whole)})"
     return one_line(said.get("event") or "", 40)
+
+
+def readable(line: str) -> str:
+    """Write a line of a trainer's output for people: "epoch 43 of 60, loss 0.419, 14 s left" for a progress line; any
+    other line stays as it is."""
+    said = parse_progress(line)
+    if said is None:
+        return line
+    event, stage, left, name = (said.pop(key, None) for key in ("event", "stage", "eta_s", "metric_name"))
+    told = [str(stage)] if stage else []
+    if stage or event == "epoch":
+        epoch, epochs, _ = (said.pop(key, None) for key in ("epoch", "epochs", "seconds"))
+        epoch, epochs = said.pop("stage_epoch", epoch), said.pop("stage_epochs", epochs)
+        told += [f"epoch {_shown(epoch)}" + (f" of {_shown(epochs)}" if epochs else "")] if event == "epoch" else []
+    elif said:
+        event = f"{event}:"
+    told += [
+        f"{name or key if key == 'metric' else key} {_shown(each)}" for key, each in said.items() if each is not None
+    ]
+    told += [f"{duration(left)} left"] if duration(left) else []
+    return ", ".join(told) if stage or event == "epoch" else " ".join((str(event), ", ".join(told))).strip()
+
+
+def _shown(value: object) -> str:
+    """Format a value of a progress line; a fraction has three digits."""
+    return f"{value:.3g}" if isinstance(value, float) and abs(value) < 1000 else str(value)
 
 
 def share_done(view: Json) -> float | None:
