@@ -457,7 +457,7 @@ def trees(table: Table, rounds: int, threads: int, device: str) -> bool:
     )  # fmt: skip
     parameters = gbt._parameters(task) | {"seed": 0}
     ways: dict[str, Callable[[], object]] = {
-        "ours": lambda: gbt.Boosting(task, Keeper(), 0, 0).boost(
+        "ours": lambda: gbt.Boosting(task, Keeper(), 0).boost(
             gbt.Bins(task, ExitStack()).of(np.arange(ROWS), None), None, TREES
         ),
         "plain": lambda: xgboost.train(parameters, xgboost.DMatrix(X, y, nthread=threads), TREES),
