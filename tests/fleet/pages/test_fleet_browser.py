@@ -26,6 +26,7 @@ PAGES = {name: row.path for name, row in REGISTERED.items() if row.shown is not 
     "job that waits": "/jobs/gru-oracle",
     "job that runs": "/jobs/cnn-oracle",
     "job that is trained": "/jobs/gbt-realistic",
+    "host": "/hosts/office-print",
     "compare": "/compare?jobs=gbt-realistic,gbt-oracle,mlp-oracle",
     "no incidents": "/incidents?host=laptop",
     "refusal": "/jobs/nobody",

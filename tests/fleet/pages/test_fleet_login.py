@@ -170,17 +170,19 @@ def test_over_tls_a_browser_without_certificate_sees_the_login_alone(tmp_path):
             line.close()
             return found
 
-        status, _, page = ask("GET", "/jobs?status=pending")
-        assert status == 403
-        assert "hidden-job" not in page
+        status, headers, page = ask("GET", "/jobs?status=pending")
+        assert (status, page, headers["location"]) == (303, "", "/login?to=%2Fjobs%3Fstatus%3Dpending")
+        status, _, page = ask("GET", headers["location"])
+        assert (status, 'value="/jobs?status=pending"' in page) == (200, True)
         assert receiver.hub.settings.version not in re.sub(r"<[^>]*>", "", page)
-        assert 'href="/login?to=%2Fjobs%3Fstatus%3Dpending"' in page
-        assert ask("GET", "/login")[0] == 200
+        status, headers, page = ask("GET", "/jobs", Accept="application/json")
+        assert (status, headers["x-problem"], "show a certificate" in page) == (403, "no_certificate", True)
+        assert ask("GET", "/jobs", **{"HX-Request": "true"})[0] == 403, "a page that asks again stays where it is"
         status, headers, _ = ask("POST", "/login", urlencode({"token": reading, "to": "/jobs"}))
         assert status == 303
         assert re.fullmatch(r"__Host-cis490=[^;]+; Path=/; HttpOnly; SameSite=Strict; Secure", headers["set-cookie"])
         session = headers["set-cookie"].partition(";")[0]
         status, _, page = ask("GET", "/jobs", Cookie=session)
         assert (status, "hidden-job" in page, "wall · " in page) == (200, True, True)
-        assert ask("GET", "/jobs", Cookie=session.removeprefix("__Host-"))[0] == 403, "only the one with the prefix"
+        assert ask("GET", "/jobs", Cookie=session.removeprefix("__Host-"))[0] == 303, "only the one with the prefix"
         assert ask("GET", "/v1/audit", Cookie=session)[0] == 403, "a reader's"

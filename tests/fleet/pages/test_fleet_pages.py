@@ -10,11 +10,16 @@ from pathlib import Path
 import pytest
 from builders import a_capability, a_job
 from fakes import FakeClock
+from hypothesis import given
+from hypothesis import strategies as st
 from receiver_running import TOKEN, Receiver, Wire, job_id
 from shown_fleet import HOSTILE, NOON, a_report, shown
 from test_fleet_login import logged_in
+from tls_world import secure
 
-from training.fleet.pages import fleet, incidents, jobs, rendering, static
+from training.fleet.client.client import Refused
+from training.fleet.pages import fleet, incidents, jobs, rendering, static, timeline
+from training.fleet.pages.curves import usage_of_host
 from training.fleet.pages.rendering import job_path, time_element
 from training.fleet.pages.timeline import DAY_S, day
 from training.fleet.receiver.http import pages
@@ -23,6 +28,7 @@ from training.fleet.service.hosts import Plan
 from training.fleet.service.job_views import Event, ListPlace, Waiting
 from training.fleet.wire import words
 from training.fleet.wire.routes import HTML, PAGES, ROUTES
+from training.fleet.wire.views import UsageSample
 
 HOSTILE_ID = job_id({"name": HOSTILE})
 EMPTY = {"pending": 0, "claimed": 0, "running": 0, "completed": 0, "failed": 0, "cancelled": 0}
@@ -106,7 +112,7 @@ def test_hostile_text_shows_as_text_on_every_page(tmp_path):
     can = a_capability(cuda=True)
     can["cuda_devices"][0]["name"] = HOSTILE
     with Receiver(tmp_path, [hostile, a_job("plain", priority=99)]) as receiver:
-        client = receiver.client("pi")
+        client = receiver.client("attic")
         granted = client.claim(can)
         client.fail(granted["job_id"], error=HOSTILE, claim_id=granted["claim_id"])
         for route in ROUTES:
@@ -125,7 +131,8 @@ def test_no_template_can_forget_to_make_a_value_harmless():
 
 
 def address(path):
-    return path.replace("{job_id}", "plain").replace("/compare", f"/compare?jobs={HOSTILE_ID},plain")
+    named = path.replace("{job_id}", "plain").replace("{host_id}", "attic")
+    return named.replace("/compare", f"/compare?jobs={HOSTILE_ID},plain")
 
 
 # -- the fleet --------------------------------------------------------------------------------------------------
@@ -172,6 +179,84 @@ def test_one_sentence_for_every_state_of_a_plan(counts, said):
 def test_the_first_line_counts_held_jobs_as_such(stuck, held, said):
     waiting = [Waiting("no GPU", stuck, ())] if stuck else []
     assert fleet.sentence({**EMPTY, "pending": 3}, [], waiting, held).endswith(said)
+
+
+def failed_jobs(*errors):
+    return [{"name": f"j{n}", "job_id": f"{n}", "in_manifest": True, "error": error} for n, error in enumerate(errors)]
+
+
+@pytest.mark.parametrize(
+    ("errors", "number", "said"),
+    [
+        ([], 0, []),
+        (["bad"], 1, ["j0 failed: bad"]),
+        (["bad", "worse"], 2, ["2 jobs failed", "j0 failed: bad", "j1 failed: worse"]),
+        (["odd", "bad", "bad"], 3, ["3 jobs failed (2 of the same cause)", "j1, j2 failed: bad", "j0 failed: odd"]),
+        (["bad", "bad"], 2, ["2 jobs failed (all of the same cause)", "j0, j1 failed: bad"]),
+    ],
+)
+def test_failed_jobs_are_folded_by_cause(errors, number, said):
+    found = [part for one in fleet.failures(failed_jobs(*errors), number) for part in (one, *one.parts)]
+    assert [f"{', '.join(name for name, _ in each.about)} {each.text}".strip() for each in found] == said
+
+
+def test_the_first_page_is_ordered_by_severity_and_equal_causes_are_one(tmp_path):
+    """A failure is red and first, a remark is grey and last; commands are set as code."""
+    with Receiver(tmp_path, [a_job("one")]) as receiver:
+        granted = receiver.client("pi").claim(a_capability())
+        receiver.client().fail(granted.job_id, error="see `the log`", exit_code=65, claim_id=granted.claim_id)
+        for host in ("desk", "attic"):
+            receiver.client(host).claim(a_capability() | {"cpu_cores": 0, "torch_version": None})
+        page = get(receiver, "/")[2]
+    found = re.findall(r'<li class="(\w+)"><span aria-hidden="true">.</span> (.*?)</li>', page, re.DOTALL)
+    assert [severity for severity, _ in found] == ["failed", "remark"]
+    assert '<a href="/jobs/one">one</a> failed: see <code>the log</code>' in found[0][1]
+    assert words_of(found[1][1]).startswith(" attic , desk : torch is not installed there")
+    assert 'href="/hosts/attic"' in found[1][1]
+
+
+# -- a host -----------------------------------------------------------------------------------------------------
+
+
+def test_a_host_says_what_it_does_and_what_it_may(receiver):
+    page = get(receiver, "/hosts/office-print")[2]
+    said = words_of(page)
+    asleep = r"office-print is asleep or away since \d\d:\d\d; it may train gbt, mlp, with 4 cores, 4 GiB\."
+    assert re.search(asleep, said)
+    assert "gbt-oracle ● completed AUROC 0.951 0.921 to 0.981" in said
+    assert "⚠ open change 5 , 8 h" in said
+    assert "Processor, cores: CPU: " in page
+    at_work = words_of(get(receiver, "/hosts/laptop")[2])
+    assert "laptop trains cnn-oracle; it may train every model, with 4 cores, 4 GiB." in at_work
+    assert "gbt, realistic max_depth = 6" in at_work
+    assert "attic-pi is watched; its worker has never asked for work." in words_of(get(receiver, "/hosts/attic-pi")[2])
+    assert get(receiver, "/hosts/nobody", Accept="text/html")[0] == 404
+
+
+def test_a_training_host_sees_its_own_page_alone(tmp_path):
+    with secure(tmp_path, a_job("one")) as receiver:
+        pi, desk = (receiver.showing(receiver.admitted(name)[0], name=name) for name in ("pi", "desk"))
+        pi.claim(a_capability())
+        desk.claim(a_capability())
+        assert b"pi trains one" in pi.get_page("/hosts/pi")
+        with pytest.raises(Refused, match="not at host desk"):
+            pi.get_page("/hosts/desk")
+
+
+USED = UsageSample(seconds=600.0, cpu=2.0, memory_bytes=2**30, gpu=0.5, gpu_memory_bytes=None)
+
+
+@given(st.lists(st.tuples(st.floats(-2000, 4000), st.floats(0, 3000)), max_size=4))
+def test_what_trainers_use_together_adds_up_and_begins_at_zero(spans):
+    """At any moment: the cores of all that run, but the busiest one's share of the GPU; nothing where none runs."""
+    uses = [(since, since + length, [USED]) for since, length in spans]
+    drawn = {each.title: dict(json.loads(each.data)["lines"][0][1]) for each in usage_of_host(uses, 0.0, 3600.0)}
+    for minutes, cores in drawn.get("Processor", {}).items():
+        at = 3600 + 60 * minutes
+        surely = sum(since + 1 < at < finish - 1 for since, finish, _ in uses)
+        perhaps = sum(since - 1 < at < finish + 1 for since, finish, _ in uses)
+        assert 2 * surely <= cores <= 2 * perhaps
+        assert drawn["GPU at work"][minutes] == (50 if cores else 0)
 
 
 # -- jobs -------------------------------------------------------------------------------------------------------
@@ -410,8 +495,8 @@ def test_incidents_are_shown_by_host_with_reasons_and_verdicts(receiver):
     assert "laptop is not watched yet." in none
     assert "cis490-jobs enroll --watcher laptop" in none
     front = get(receiver, "/")[2]
-    assert re.search(r'href="/incidents\?host=office-print">office-print has changed since', front)
-    assert "office-print: 1 incident is open, the first raised at" in front
+    assert re.search(r'href="/incidents\?host=office-print">office-print</a> has changed since', front)
+    assert "office-print</a>: 1 incident is open, the first raised at" in front
     assert 'href="/incidents?host=office-print">1 open incident</a>' in front
 
 
@@ -459,6 +544,7 @@ def test_a_page_that_its_browser_shows_is_made_again_when_it_would_differ(tmp_pa
             )
             return headers["etag"]
 
+        receiver.client("attic").claim(a_capability() | {"cpu_cores": 0})  # so that it is known
         before = tag()
         assert tag(before) == before
         assert tag(f"W/{before}") == f"W/{before}", "as a proxy passes it on"
@@ -507,7 +593,7 @@ def test_an_unknown_page_is_an_error(receiver):
 # -- the rest ---------------------------------------------------------------------------------------------------
 
 
-def test_the_day_shows_attempts_and_how_many_waited():
+def test_the_day_shows_attempts_and_how_many_waited(monkeypatch):
     now = 10 * DAY_S
     told = [
         (1, now - 2 * DAY_S, "a", None, "pending", None, None),
@@ -517,7 +603,8 @@ def test_the_day_shows_attempts_and_how_many_waited():
         (5, now - 2000, "b", "running", "completed", 1, "desktop"),
     ]
     moves = [Event(seq, at, job, job, True, "", *move, None) for seq, at, job, *move in reversed(told)]
-    found = day(moves, [("pi", "c", now - 3 * DAY_S)], 1, now)
+    live = {"job_id": "c", "attempt": 1, "name": "c", "host": "pi", "claimed_at": now - 3 * DAY_S}
+    found = day(moves, [live], 1, now)
     assert found.begin == now - DAY_S
     assert [(each.begin, each.finish, each.look) for each in found.hosts["pi"]] == [
         (now - 5000, now - 4000, "failed"),
@@ -525,9 +612,19 @@ def test_the_day_shows_attempts_and_how_many_waited():
     ]
     assert found.hosts["desktop"][0].begin == found.begin, "it began before what is known"
     assert found.waiting == [(found.begin, 1), (now - 5000, 0), (now - 3000, 1), (now, 1)]
+    monkeypatch.setattr(timeline, "MOVES_MAX", 3)
     short = day(moves[:3], [], 0, now)
     assert short.begin == now - 4000, "no longer than what is known"
     assert (found.waiting_most, short.waiting_most) == (1, 0)
+
+
+@pytest.mark.parametrize(("ago_s", "hours"), [(60, 1), (3600, 1), (3601, 6), (25_000, 24), (200_000, 24)])
+def test_the_drawn_time_is_as_long_as_its_attempts_need(ago_s, hours):
+    live = {"job_id": "c", "attempt": 1, "name": "c", "host": "pi", "claimed_at": NOON - ago_s}
+    old = Event(1, NOON - 7200, "j", "j", True, "", None, "pending", None, None, None)
+    found = day([old], [live], 1, NOON)
+    assert found.finish - found.begin == hours * 3600
+    assert found.waiting[0] == (found.begin, 0 if hours > 1 else 1), "what waited before it is counted"
 
 
 def test_the_picture_of_what_waited_costs_each_step_once_and_not_once_for_each_other():

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from math import floor
 from typing import NamedTuple
 
 from markupsafe import Markup
@@ -15,6 +16,7 @@ POINTS_DRAWN = 150  # of each curve: as many as the eye tells apart at this size
 ROWS_MAX = 24  # of the table behind a curve
 GIB = 1 / 1024**3
 Lines = Sequence[tuple[str, dict[int, float]]]  # label, and values by epoch or second
+Use = tuple[float, float, Sequence[UsageSample]]  # of an attempt: its begin, its end, its samples
 # A trainer's use of its host: title, unit, and lines (label, sample's member, factor).
 USAGE = (
     ("Processor", "cores", (("CPU", "cpu", 1.0),)),
@@ -100,24 +102,57 @@ def usage(views: Views, job_id: str, attempt: int | None = None) -> list[DrawnFi
     return drawn
 
 
+def usage_of_host(attempts: Sequence[Use], begin: float, now: float) -> list[DrawnFigure]:
+    """Draw what these attempts used together of their host, from ``begin`` to ``now``. Resources without a sample are
+    left out."""
+    drawn = []
+    for title, unit, keys in USAGE:
+        lines = [(label, _together(attempts, key, scale, begin, now)) for label, key, scale in keys]
+        known = [(label, values) for label, values in lines if values]
+        if known:
+            drawn.append(_of_time(title, unit, known, "from now"))
+    return drawn
+
+
+def _together(attempts: Sequence[Use], key: str, scale: float, begin: float, now: float) -> dict[int, float]:
+    """Return the use of one resource by seconds from now, which are negative; empty without a sample. A sample holds
+    back to the one before, and the last one to its attempt's end."""
+    step, known = (now - begin) / POINTS_DRAWN, False
+    found = [0.0] * (POINTS_DRAWN + 1)
+
+    def place(at: float) -> int:
+        return min(max(floor(round((at - begin) / step, 6)) + 1, 0), len(found))
+
+    for since, finish, samples in attempts:
+        ends = [*(since + each.seconds for each in samples[:-1]), finish]
+        for sample, start, end in zip(samples, [since, *ends], ends, strict=False):
+            value = getattr(sample, key)
+            if value is None:
+                continue
+            known = True
+            for n in range(place(start), place(end)):
+                # Each attempt's share of a GPU's time is that of all programs on it.
+                found[n] = max(found[n], value * scale) if key == "gpu" else found[n] + value * scale
+    return {round(begin + n * step - now): value for n, value in enumerate(found)} if known else {}
+
+
 def _used(samples: Sequence[UsageSample], key: str, scale: float) -> dict[int, float]:
     """Return the known values of one resource by whole seconds since the grant, multiplied by ``scale``."""
     known = ((round(each.seconds), getattr(each, key)) for each in samples)
     return {second: value * scale for second, value in known if value is not None}
 
 
-def _of_time(title: str, unit: str, lines: Lines) -> DrawnFigure:
-    seconds = sorted({second for _, values in lines for second in values})
-    per, word = (
-        (3600.0, "hours") if seconds[-1] >= 7200 else (60.0, "minutes") if seconds[-1] >= 120 else (1.0, "seconds")
-    )
+def _of_time(title: str, unit: str, lines: Lines, since: str = "since the grant") -> DrawnFigure:
+    seconds = sorted({0, *(second for _, values in lines for second in values)})
+    length = max(seconds[-1] - seconds[0], 1)
+    per, word = (3600.0, "hours") if length >= 7200 else (60.0, "minutes") if length >= 120 else (1.0, "seconds")
     summary = "; ".join(
         f"{label}: {_number(sum(values.values()) / len(values))} on average, at most {_number(max(values.values()))}"
         for label, values in lines
     )
     most = nice_range([0.0, *(value for _, values in lines for value in values.values())], floor=0.0)
-    along = (0.0, max(seconds[-1], 1) / per)
-    return _drawn(title, f", {unit}", summary, lines, f"{word} since the grant", unit, along, most, per)
+    along = (seconds[0] / per, (seconds[0] + length) / per)
+    return _drawn(title, f", {unit}", summary, lines, f"{word} {since}", unit, along, most, per)
 
 
 def _figure(key: str, title: str, curves: Sequence[tuple[str, Sequence[CurvePoint]]]) -> DrawnFigure | None:

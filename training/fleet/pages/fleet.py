@@ -1,11 +1,11 @@
 """The front page of the dashboard: whether anything needs the operator, and when all is done."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from training.fleet.pages.page_request import PageRequest
-from training.fleet.pages.rendering import Frame, job_path, path_part, render, when
-from training.fleet.pages.timeline import Day, UpcomingTime, ahead, day
+from training.fleet.pages.rendering import Frame, host_path, job_path, page_address, path_part, render, when
+from training.fleet.pages.timeline import MOVES_MAX, Day, UpcomingTime, ahead, day
 from training.fleet.scheduling.job import NOT_IN_PLAN
 from training.fleet.service.job_views import JobFilter, ListPlace, Waiting
 from training.fleet.wire import words
@@ -13,20 +13,28 @@ from training.fleet.wire.views import HealthReply
 from training.printable import counted, duration, one_line
 from training.strict_json import Json, JsonObject
 
-MOVES_MAX = 2000  # in the picture of the last day
-FAILED_SHOWN = 3
+FAILED_MAX = 50  # jobs whose causes are compared
+CAUSES_SHOWN = 3
 HOSTS_SHOWN = 100
 INCIDENTS_SHOWN = 5  # hosts
+GLYPHS = {"failed": "✕", "quarantine": "⚠", "look": "⚠", "remark": "·"}  # by severity, the worst first
 
 
 class Attention(NamedTuple):
-    """Something that needs the operator, with the command that helps, if there is one."""
+    """Something that the operator should know, with the act or command that helps, if there is one. Its sentence is the
+    names in ``about``, each with the address of its page, and then ``text``; ``parts`` are its details."""
 
+    severity: str  # a key of GLYPHS
     text: str
-    link: str | None = None
+    about: tuple[tuple[str, str], ...] = ()
     command: str | None = None
     act: str | None = None  # the address that asks before it does the same
     act_title: str = ""
+    parts: tuple["Attention", ...] = ()
+
+    @property
+    def glyph(self) -> str:
+        return GLYPHS[self.severity]
 
 
 def page(asked: PageRequest, frame: Frame) -> str:
@@ -40,28 +48,30 @@ def page(asked: PageRequest, frame: Frame) -> str:
     live = [each.to_dict() for each in views.live()]
     waiting, held = views.waiting(), views.held()
     counts = views.counts()
-    granted = [(str(job["host"]), job["name"], job["claimed_at"] or frame.now) for job in live]
     failed: list[JsonObject] = []
     if counts["failed"]:
-        found, _ = views.found(JobFilter(status="failed"), "newest", ListPlace(), FAILED_SHOWN)
-        failed = [each.to_dict() for each in found]
+        found, _ = views.found(JobFilter(status="failed"), "newest", ListPlace(), FAILED_MAX)
+        failed = [each.to_dict() for each in found if each.in_manifest]
     pending = counts["pending"] + views.counts(in_manifest=False)["pending"]  # the events are of all jobs
-    today = day(views.events(limit=MOVES_MAX), granted, pending, frame.now)
+    today = day(views.events(limit=MOVES_MAX), live, pending, frame.now)
     hosts = [each.to_dict() for each in workers.workers]
     return render(
         "fleet.html",
         frame,
         sentence=sentence(counts, live, waiting, held, to_come),
-        notices=[
-            *of_watched({host: of_incidents(*one, frame.now) for host, one in incidents.items()}, "open incidents"),
-            *of_watched({host: f" {words.changed(one.to_dict())}" for host, one in changed.items()}, "changed"),
-            *notices(health, hosts, counts, failed, live),
-        ],
+        notices=folded(
+            [
+                *of_watched({host: of_incidents(*one, frame.now) for host, one in incidents.items()}, "open incidents"),
+                *of_watched({host: words.changed(one.to_dict()) for host, one in changed.items()}, "changed"),
+                *failures(failed, counts["failed"]),
+                *notices(health, hosts, live),
+            ]
+        ),
         plan_notes=health.plan_notes,
         counts=counts,
         held=held,
         hosts=[
-            {**_host(host, live, today, to_come), "incidents": incidents.get(host["hostname"], (0, 0.0))[0]}
+            {**row(host, live, today, to_come), "incidents": incidents.get(host["hostname"], (0, 0.0))[0]}
             for host in hosts
         ],
         ahead=to_come,
@@ -127,57 +137,80 @@ def _stuck(pending: int, waiting: Sequence[Waiting], held: int) -> str:
     return f" {parts[0]}" if max(stuck, held) >= pending else f" ({', '.join(parts)})"
 
 
-def notices(
-    health: HealthReply,
-    hosts: Sequence[JsonObject],
-    counts: Mapping[str, int],
-    failed: Sequence[JsonObject],
-    live: Sequence[JsonObject],
-) -> Iterator[Attention]:
-    """Yield notices of all that needs the operator, in a fixed order. Failed jobs that are not in ``failed`` are only
-    counted, in one notice."""
-    if health.detail:
-        yield Attention(health.detail)
+def folded(found: Iterable[Attention]) -> list[Attention]:
+    """Order notices by severity, and make one of those that differ only in what they are about."""
+    by_text: dict[tuple[object, ...], Attention] = {}
+    for each in sorted(found, key=lambda notice: [*GLYPHS].index(notice.severity)):
+        key = each._replace(about=())
+        known = by_text.get(key)
+        by_text[key] = each if known is None else known._replace(about=(*known.about, *each.about))
+    return [*by_text.values()]
+
+
+def failures(failed: Sequence[JsonObject], number: int) -> Iterator[Attention]:
+    """Yield one notice about the plan's ``number`` failed jobs, if there are any; those in ``failed`` are named by
+    cause, the most frequent cause first."""
+    causes: dict[str, list[JsonObject]] = {}
     for job in failed:
         cause = one_line(job.get("error") or job.get("ended_by") or "no reason was given", 200)
-        remedy = f"cis490-jobs requeue {words.typed(job)}"
-        act = f"/act?what=requeue&jobs={path_part(job['job_id'])}"
-        yield Attention(f"{words.called(job, 60)} failed: {cause}", job_path(job), remedy, act, "Requeue")
-    if counts["failed"] > len(failed):
-        yield Attention(f"{counts['failed'] - len(failed)} more failed", None, "cis490-jobs status")
+        causes.setdefault(cause, []).append(job)
+    parts = [
+        Attention(
+            "failed",
+            f"failed: {cause}",
+            tuple((words.called(job, 60), job_path(job)) for job in jobs),
+            f"cis490-jobs requeue {' '.join(map(words.typed, jobs[:CAUSES_SHOWN]))}",
+            page_address("/act", what="requeue", jobs=[job["job_id"] for job in jobs]),
+            "Requeue",
+        )
+        for cause, jobs in sorted(causes.items(), key=lambda each: -len(each[1]))
+    ]
+    if number == 1:
+        yield from parts
+    elif number:
+        most = max((len(each.about) for each in parts), default=0)
+        same = f" ({'all' if most == number else most} of the same cause)" if most > 1 else ""
+        more = None if len(parts) <= CAUSES_SHOWN else "cis490-jobs status"
+        yield Attention("failed", f"{number} jobs failed{same}", command=more, parts=tuple(parts[:CAUSES_SHOWN]))
+
+
+def notices(health: HealthReply, hosts: Sequence[JsonObject], live: Sequence[JsonObject]) -> Iterator[Attention]:
+    """Yield notices of all that the operator should know of the receiver, the hosts and running jobs."""
+    if health.detail:
+        yield Attention("failed", health.detail)
+    for name, why in sorted(health.quarantined.items()):
+        act = f"/act?what=release&host={path_part(name)}"
+        yield Attention("quarantine", f"gets no jobs: {why}", _host(name), None, act, "Release")
     for job in live:
         if job["note"]:
-            yield Attention(f"{words.called(job, 60)}: {job['note']}", job_path(job))
-    for name, why in sorted(health.quarantined.items()):
-        yield Attention(
-            f"{name} gets no jobs: {why}", None, None, f"/act?what=release&host={path_part(name)}", "Release"
-        )
+            yield Attention("look", f": {job['note']}", ((words.called(job, 60), job_path(job)),))
+    for name, why in sorted(health.refused.items()):
+        yield Attention("look", f": {why}", _host(name))
+    for name, why in sorted(health.missing_datasets.items()):
+        yield Attention("look", f"data set {name}: {why}")
     for host in hosts:
+        about = _host(host["hostname"])
         if host["order"] and host["alive"]:
             act = f"/act?what=resume&host={path_part(host['hostname'])}"
-            yield Attention(f"{host['hostname']} gets no jobs: it is {host['resting']}", None, None, act, "Resume")
-    for name, why in sorted(health.refused.items()):
-        yield Attention(f"{name}: {why}")
-    for name, why in sorted(health.missing_datasets.items()):
-        yield Attention(f"data set {name}: {why}")
-    for host in hosts:
+            yield Attention("remark", f"gets no jobs: it is {host['resting']}", about, None, act, "Resume")
         if host["obstacle"]:
-            yield Attention(f"{host['hostname']}: {host['obstacle']}")
+            yield Attention("look", f": {host['obstacle']}", about)
         if host["doubt"]:
-            yield Attention(f"{host['hostname']}: {host['doubt']}")
+            yield Attention("remark", f": {host['doubt']}", about)
         if host["set_aside"]:
             kept = ", ".join(map(str, host["set_aside"]))
-            yield Attention(
-                f"{host['hostname']} keeps finished work that was refused: {kept}",
-                None,
-                "cis490-trainer-worker --deliver JOB",
-            )
+            deliver = "cis490-trainer-worker --deliver JOB"
+            yield Attention("look", f"keeps finished work that was refused: {kept}", about, deliver)
         if host["unconfirmed"]:
             for word in ("accept", "refuse"):
                 act = f"/act?what={word}&host={path_part(host['hostname'])}"
-                yield Attention(words.unconfirmed(host), None, None, act, word.capitalize())
+                yield Attention("look", words.unconfirmed(host), (), None, act, word.capitalize())
     for name, why in sorted(health.never_asked.items()):
-        yield Attention(f"{name}: {why}")
+        yield Attention("remark", f"{name}: {why}")
+
+
+def _host(name: str) -> tuple[tuple[str, str]]:
+    return ((name, host_path(name)),)
 
 
 def of_incidents(number: int, since: float, now: float) -> str:
@@ -191,12 +224,13 @@ def of_watched(said: Mapping[str, str], what: str) -> Iterator[Attention]:
     """Yield a notice for each of the first ``INCIDENTS_SHOWN`` hosts, by name, in ``said`` (host to text). A last
     notice counts the further hosts; ``what`` ends its sentence."""
     for host, text in sorted(said.items())[:INCIDENTS_SHOWN]:
-        yield Attention(f"{host}{text}", f"/incidents?host={path_part(host)}")
+        yield Attention("look", text, ((host, page_address("/incidents", host=host)),))
     if len(said) > INCIDENTS_SHOWN:
-        yield Attention(f"{len(said) - INCIDENTS_SHOWN} further hosts have {what}", "/incidents")
+        number = f"{len(said) - INCIDENTS_SHOWN} further hosts"
+        yield Attention("look", f"have {what}", ((number, "/incidents"),))
 
 
-def _host(host: JsonObject, live: Sequence[Json], today: Day, to_come: UpcomingTime | None) -> JsonObject:
+def row(host: JsonObject, live: Sequence[Json], today: Day, to_come: UpcomingTime | None) -> JsonObject:
     """Return a host's view for the template, with its running jobs, past and expected attempts, declined job and
     hardware."""
     name = host["hostname"]

@@ -10,7 +10,8 @@ from training.fleet.wire.views import HealthReply
 
 
 class PageRequest(NamedTuple):
-    """A request for a page. ``jobs`` has the ids of the jobs that the address names; the caller may see these jobs."""
+    """A request for a page. ``query`` has the parameters of the address, those of its path among them; ``jobs`` has the
+    ids of the jobs that it names, which the caller may see."""
 
     views: Views
     query: Mapping[str, str] = {}

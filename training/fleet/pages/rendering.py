@@ -5,6 +5,7 @@ affect the text around it. Jinja2 is loaded with the first page, to save memory 
 opened.
 """
 
+import re
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -60,6 +61,7 @@ def _environment() -> Environment:
     environment.globals |= {
         "static": static_path,
         "job_path": job_path,
+        "host": host_link,
         "typed": words.typed,
         "time": time_element,
         "clock": clock_element,
@@ -73,7 +75,7 @@ def _environment() -> Environment:
         "GLYPHS": words.GLYPHS,
         "STATUSES": [*JobStatus],
     }
-    environment.filters |= {"one_line": one_line, "part": path_part}
+    environment.filters |= {"one_line": one_line, "coded": coded, "part": path_part}
     return environment
 
 
@@ -82,12 +84,17 @@ def _shown(value: object) -> object:
     stays."""
     if value is None:
         return ""
-    return value if isinstance(value, Markup) else printable(value)
+    return value if isinstance(value, Markup) else _together(printable(value))
+
+
+def _together(text: str) -> str:
+    """Bind each per cent sign to its number, so that no line breaks between them."""
+    return re.sub("(?<=[0-9]) %", "\N{NO-BREAK SPACE}%", text)
 
 
 def page_address(path: str, **fields: object) -> str:
     """Return a page's address with its fields; empty fields are left out."""
-    given = urlencode({key: value for key, value in fields.items() if value})
+    given = urlencode({key: value for key, value in fields.items() if value}, doseq=True)
     return f"{path}?{given}" if given else path
 
 
@@ -105,6 +112,22 @@ def job_path(job: Json) -> str:
     name = str(job.get("name") or "")
     by_name = job.get("in_manifest") and name.strip(".") != ""
     return f"/jobs/{path_part(name if by_name else job.get('job_id'))}"
+
+
+def host_path(name: object) -> str:
+    """Return the address of a host's page."""
+    return f"/hosts/{path_part(name)}"
+
+
+def host_link(name: object) -> Markup:
+    """Return a link to a host's page; empty without a name."""
+    return Markup('<a href="{}">{}</a>').format(host_path(name), one_line(name, 64)) if name else Markup("")
+
+
+def coded(text: object, chars_max: int = 600) -> Markup:
+    """Return a text as one line of HTML, with each part between two backticks set as code."""
+    parts = re.split("`([^`]+)`", _together(one_line(text, chars_max)))
+    return Markup("").join(Markup("<code>{}</code>").format(each) if n % 2 else each for n, each in enumerate(parts))
 
 
 def local(at: float) -> datetime:

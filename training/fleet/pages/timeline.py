@@ -1,4 +1,4 @@
-"""Prepare the picture of the last day and of the forecast: what each host trained and will train, and how many jobs
+"""Prepare the picture of the last hours, and the forecast: what each host trained and will train, and how many jobs
 waited.
 
 Pure: events and a forecast in, segments out.
@@ -11,15 +11,20 @@ from typing import NamedTuple
 from training.fleet.scheduling.job import LIVE
 from training.fleet.service.job_views import Event
 from training.fleet.wire.forecasts import DeclineView, ForecastReply, ForetoldJob
+from training.strict_json import Json
 
 DAY_S = 86400.0
+MOVES_MAX = 2000  # events in the picture
+SPANS_S = (3600.0, 6 * 3600.0, DAY_S)  # the shortest that shows all attempts of the day is drawn
 _PENDING = "pending"
 
 
 class Segment(NamedTuple):
-    """An attempt on a host, cut to the drawn day. Times in epoch seconds; ``end`` is the job's state after the attempt,
-    or "running"."""
+    """An attempt on a host, cut to the drawn time. Times in epoch seconds; ``end`` is the job's state after the
+    attempt, or "running"."""
 
+    job_id: str
+    attempt: int | None
     name: str
     begin: float
     finish: float
@@ -36,7 +41,7 @@ class Segment(NamedTuple):
 
 
 class Day(NamedTuple):
-    """The drawn day: segments by host, and the number of waiting jobs from each time on, both in order of time."""
+    """The drawn time: segments by host, and the number of waiting jobs from each time on, both in order of time."""
 
     begin: float
     finish: float
@@ -45,37 +50,31 @@ class Day(NamedTuple):
     waiting_most: int  # at once
 
     def share(self, at: float) -> float:
-        """Return where a time lies within the day, 0 to 1."""
+        """Return where a time lies within the drawn time, 0 to 1."""
         return min(max((at - self.begin) / (self.finish - self.begin), 0.0), 1.0)
 
 
 class UpcomingTime(NamedTuple):
-    """The forecast from now until the last of its jobs is done, drawn on a scale of its own, because that may take
-    minutes or weeks."""
+    """The forecast: when all jobs are done, and what each host trains until then."""
 
     begin: float
-    finish: float
     done: tuple[float, float, float]  # the middle, and four of five are between
-    hosts: Mapping[str, Sequence[ForetoldJob]]
+    hosts: Mapping[str, Sequence[ForetoldJob]]  # without those under way
     declined: Mapping[str, DeclineView]
     partly: bool  # some jobs fit nowhere, or are held
 
-    def share(self, at: float) -> float:
-        """Return where a time lies between now and the end of the forecast, 0 to 1."""
-        return min(max((at - self.begin) / (self.finish - self.begin), 0.0), 1.0)
-
 
 def ahead(told: ForecastReply | None) -> UpcomingTime | None:
-    """Prepare a forecast for drawing. Return None without a forecast, or if it has no jobs or no expected end, or was
+    """Prepare a forecast for the page. Return None without a forecast, or if it has no jobs or no expected end, or was
     not learned from any completed attempt."""
     if told is None or not told.learned_from or told.done_at is None or not told.jobs:
         return None
     hosts: dict[str, list[ForetoldJob]] = {}
     for job in told.jobs:
-        hosts.setdefault(job.host, []).append(job)
+        if not job.live:
+            hosts.setdefault(job.host, []).append(job)
     return UpcomingTime(
         told.now,
-        max(told.now + 1.0, told.done_at, *(job.ends_at for job in told.jobs)),
         (told.done_at, told.done_low_at or told.done_at, told.done_high_at or told.done_at),
         hosts,
         {host.host: host.declined for host in told.hosts if host.declined is not None},
@@ -83,17 +82,15 @@ def ahead(told: ForecastReply | None) -> UpcomingTime | None:
     )
 
 
-def day(moves: Sequence[Event], live: Iterable[tuple[str, str, float]], pending: int, now: float) -> Day:
-    """Prepare the day before ``now`` for drawing, from its events ``moves``, newest first. If ``moves`` lack earlier
-    events of that day, the drawn time begins with the oldest of them.
+def day(moves: Sequence[Event], live: Iterable[Json], pending: int, now: float) -> Day:
+    """Prepare the time before ``now`` for drawing, from its newest ``MOVES_MAX`` events, newest first: 1, 6 or 24
+    hours, as its attempts need. If earlier events of that time are lacking, it begins with the oldest of ``moves``.
 
-    ``live``: host, job name and time of the grant of each attempt under way; ``pending``: the number of jobs that wait
-    now.
+    ``live``: the jobs under way; ``pending``: the number of jobs that wait now.
     """
     begin = now - DAY_S
     within = [move for move in moves if move.at >= begin]
-    # If the moves do not reach back over the whole day, it begins with the oldest.
-    if within and len(within) == len(moves) and moves[-1].seq > 1:
+    if len(within) == len(moves) >= MOVES_MAX:
         begin = within[-1].at
     hosts, ends, open_since = defaultdict[str, list[Segment]](list), [], dict[tuple[str, int | None], float]()
     for move in reversed(within):
@@ -103,11 +100,14 @@ def day(moves: Sequence[Event], live: Iterable[tuple[str, str, float]], pending:
             open_since[key] = move.at
         elif went and not goes and move.host:
             since = open_since.pop(key, begin)
-            hosts[move.host].append(Segment(move.name, since, move.at, move.to_status))
+            hosts[move.host].append(Segment(*key, move.name, since, move.at, move.to_status))
         if (move.from_status == _PENDING) != (move.to_status == _PENDING):
             ends.append((move.at, 1 if move.to_status == _PENDING else -1))
-    for host, name, granted_at in live:
-        hosts[host].append(Segment(name, max(granted_at, begin), now, "running"))
+    for job in live:
+        since = max(job["claimed_at"] or now, begin)
+        hosts[job["host"]].append(Segment(job["job_id"], job["attempt"], job["name"], since, now, "running"))
+    first = min((each.begin for found in hosts.values() for each in found), default=begin)
+    begin = max(begin, now - next(span for span in SPANS_S if now - first <= span))
     waiting = _steps(ends, pending, begin, now)
     return Day(begin, now, hosts, waiting, max(count for _, count in waiting))
 
@@ -116,7 +116,7 @@ def _steps(changes: Sequence[tuple[float, int]], pending: int, begin: float, now
     """Return (time, number of waiting jobs from then on) in order of time, counted backwards from the jobs that wait
     now."""
     steps, count = [(now, pending)], pending
-    for at, change in reversed(changes):
+    for at, change in reversed([each for each in changes if each[0] >= begin]):
         steps.append((at, count))
         count = max(0, count - change)
     steps.append((begin, count))

@@ -41,11 +41,11 @@ class HostViews:
         told = {known.name: self._service.refused(known) for known in self._service.known_hosts()}
         return {host: sentence for host, sentence in told.items() if sentence is not None}
 
-    def workers(self, *, after: str = "", limit: int = WORKERS_PAGE) -> WorkersReply:
-        """Return a page of hosts in the order of their names, those after the name ``after``. ``next_after`` is null on
-        the last page."""
+    def workers(self, *, after: str = "", limit: int = WORKERS_PAGE, host: str = "") -> WorkersReply:
+        """Return a page of hosts in the order of their names, those after the name ``after``, or only ``host``.
+        ``next_after`` is null on the last page."""
         most = max(1, min(limit, PAGE_MAX))
-        hosts = [known for known in self._service.known_hosts() if known.name > after]
+        hosts = [known for known in self._service.known_hosts() if known.name > after and host in ("", known.name)]
         out, resting, given = quarantines(self._db), self.resting(), orders(self._db)
         held = jobs_by_host(self._db)
         doubts = self._durations.doubts(hosts[:most])

@@ -47,10 +47,14 @@ class OutputViews:
             points=[CurvePoint(**dict(each)) for each in self._curves.of_job(job_id, attempt, most)],
             epochs=sum(each["n"] for each in spans),
             usage_attempt=number,
-            usage=[UsageSample(**dict(each)) for each in self._curves.samples(job_id, number, most)],
+            usage=self.samples(job_id, number, most),
             now=self._clock.now(),
             removed=_gone(self._db, "curve", job_id, number),
         )
+
+    def samples(self, job_id: str, attempt: int, most: int) -> list[UsageSample]:
+        """Return at most ``most`` samples of what an attempt used of its host, in the order of time."""
+        return [UsageSample(**dict(each)) for each in self._curves.samples(job_id, attempt, most)]
 
     def log_end(self, job_id: str, attempt: int, most: int) -> LogReply:
         """Return the last ``most`` lines, at most, of an attempt's output."""

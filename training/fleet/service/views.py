@@ -40,5 +40,6 @@ class Views:
         self.workers = hosts.workers
         self.logs = Logs(database, files)
         output = OutputViews(database, clock, self.logs)
-        self.log, self.log_end, self.curve = output.log, output.log_end, output.curve
+        self.log, self.log_end = output.log, output.log_end
+        self.curve, self.samples = output.curve, output.samples
         self.bundle_gone = partial(bundle_gone, database)

@@ -154,6 +154,8 @@ ROUTES: tuple[Route, ...] = (
         "Show the jobs that match filters", media=HTML, shown=DashboardPage("Jobs", ("status", "after"))),
     Route("GET", "/jobs/{job_id}", Access.READER, "job_page",
         "Show a job", parameters=("attempt",), media=HTML, shown=DashboardPage()),
+    Route("GET", "/hosts/{host_id}", Access.READER, "host_page",
+        "Show a host", problem_types=_NAMED, media=HTML, shown=DashboardPage(outlook=True)),
     Route("GET", "/compare", Access.READER, "compare_page",
         "Show jobs side by side", problem_types=(ProblemType.UNKNOWN_JOB,), media=HTML,
         shown=DashboardPage(links=("jobs",))),

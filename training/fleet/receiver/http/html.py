@@ -9,13 +9,14 @@ import gc
 import gzip
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, cast
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.receiver.http.problems import PLAIN, headers_of, response_of, unrouted, wants_page
-from training.fleet.wire.constants import Refusal
+from training.fleet.wire.constants import ProblemType, Refusal
 from training.fleet.wire.identity import Method, Principal
 
 if TYPE_CHECKING:
@@ -39,9 +40,13 @@ async def refused(
     context: ReceiverContext, request: Request, refusal: Refusal, headers: Mapping[str, str] | None = None
 ) -> Response:
     """Answer with a refusal: a page for a browser that asks for HTML outside ``/v1/``, a problem document for all
-    others."""
+    others. A browser that visits a page without any proof is sent to the login, which leads back."""
     if not wants_page(request):
         return response_of(refusal, headers)
+    # A page that asks again by script keeps what it shows, and says why.
+    visits = request.method == "GET" and "HX-Request" not in request.headers
+    if visits and refusal.problem_type is ProblemType.NO_CERTIFICATE:
+        return elsewhere(f"/login?{urlencode({'to': _address(request)})}", headers_of(refusal))
 
     def make(frame: Frame) -> str:
         from training.fleet.pages import refusal as refusals
@@ -70,9 +75,7 @@ async def page(
     browser will ask for the page again every few seconds."""
     zipped, principal = takes_gzip(request), cast("Principal | None", getattr(request.state, "principal", None))
 
-    path = request.scope.get("raw_path", b"/").partition(b"?")[0].decode("ascii", "replace")
-    address = f"{path}?{request.url.query}" if request.url.query else path
-
+    address = _address(request)
     static = followed and request.query_params.get("static") == "1"
 
     def body() -> bytes:
@@ -82,6 +85,11 @@ async def page(
 
     headers = {**PAGE_HEADERS, "Vary": "Accept-Encoding", **({"Content-Encoding": "gzip"} if zipped else {})}
     return Response(await context.look(body), status, headers, "text/html; charset=utf-8")
+
+
+def _address(request: Request) -> str:
+    path: str = request.scope.get("raw_path", b"/").partition(b"?")[0].decode("ascii", "replace")
+    return f"{path}?{request.url.query}" if request.url.query else path
 
 
 async def shown(

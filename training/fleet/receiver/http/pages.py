@@ -92,8 +92,9 @@ def _tag(context: ReceiverContext, request: Request) -> PageTag:
 async def _asked(row: Route, context: ReceiverContext, request: Request) -> PageRequest:
     from training.fleet.pages.page_request import PageRequest
 
-    named = [*request.path_params.values()] or request.query_params.getlist("jobs")
-    if len(named) == 1 and not request.path_params:
+    path = request.path_params
+    named = [path["job_id"]] if "job_id" in path else request.query_params.getlist("jobs")
+    if len(named) == 1 and not path:
         jobs = await _listed(context, request, named[0].strip(","))
     else:
         jobs = [await readable_job(context, request, ref) for ref in named[:JOBS_MAX] if ref]
@@ -104,7 +105,7 @@ async def _asked(row: Route, context: ReceiverContext, request: Request) -> Page
             forecast = await context.foretell(lambda forecasts: forecasts.now())
     return PageRequest(
         context.views,
-        request.query_params,
+        {**request.query_params, **path},
         jobs,
         proven_host(request),
         health,
