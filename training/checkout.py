@@ -60,6 +60,15 @@ def checkout_commit(root: Path) -> str | None:
     return None
 
 
+@functools.cache
+def own_commit() -> str | None:
+    """Return the commit of this program as it was when first asked for; None if it is not known."""
+    try:
+        return checkout_commit(ROOT)
+    except (OSError, ValueError):
+        return None
+
+
 def stamps(folder: str = "") -> list[str]:
     """Return the stamps of all Python files below ``training/<folder>``, sorted by path. The list changes when an
     update changes, adds or removes a Python file there."""

@@ -85,14 +85,10 @@ def usage() -> str:
 
 def versions() -> str:
     """Return the version, the commit, and the build of torch. Torch is not imported, as that takes seconds."""
-    from training.checkout import HOME, checkout_commit
+    from training.checkout import own_commit
     from training.installed import own_version
 
-    try:
-        commit = checkout_commit(HOME)
-    except OSError:
-        commit = None
-    return f"{COMMAND} {own_version()}, commit {(commit or 'unknown')[:12]}, {torch_build()}"
+    return f"{COMMAND} {own_version()}, commit {(own_commit() or 'unknown')[:12]}, {torch_build()}"
 
 
 def torch_build() -> str:

@@ -115,6 +115,7 @@ def test_to_dict_is_plain_json_with_every_field():
         "torch_version",
         "python_version",
         "training_commit",
+        "version",
         "calibration",
     }
     assert plain["cuda_devices"][1] == {"name": "large", "vram_total_gib": 8.0, "vram_free_gib": 2.0}
@@ -154,7 +155,9 @@ def test_nothing_that_a_probe_does_reaches_the_caller(monkeypatch, tmp_path):
         monkeypatch.setattr(capability, name, explode)
     monkeypatch.setattr(CudaProbe, "facts", explode)
     found = detect(hostname_override="here", repo_root=tmp_path)
-    assert found.to_dict() | {"os": "", "arch": "", "python_version": ""} == (Capability(hostname="here").to_dict())
+    assert found.to_dict() | {"os": "", "arch": "", "python_version": "", "version": ""} == (
+        Capability(hostname="here").to_dict()
+    )
 
 
 def test_a_container_is_as_large_as_its_limits(no_child, monkeypatch):

@@ -451,15 +451,25 @@ def test_workers_show_what_they_have_and_what_is_wrong(run):
                 "conflict": None,
                 "obstacle": "other trainer flags",
             },
-            {"hostname": "pi", "capability": {}, "last_seen": NOW - 9000, "alive": False},
+            {"hostname": "pi", "capability": {}, "last_seen": NOW - 9000, "alive": False, "unlike": "0.1 of commit a"},
         ],
         "now": NOW,
+        "build": "0.2 of commit b",
     }
     run("workers")
     for piece in ("3 s ago", "20.0/32.0 GiB", "RTX 6.5/8.0 GiB", "gbt-oracle", "other trainer flags"):
         assert piece in run.out
     assert "2 h 30 min ago" in run.out
+    assert "Not the receiver's program (0.2 of commit b): pi 0.1 of commit a\n" in run.out
+    assert run("upgrade", "--check") == 1
+    assert [line.split() for line in run.out.splitlines()[2:]] == [
+        ["the", "receiver", "0.2", "of", "commit", "b"],
+        ["pi", "0.1", "of", "commit", "a"],
+    ]
+    assert run("upgrade") == 2
+    assert "nothing updates itself" in run.err
     run.workers()
+    assert "every host runs the receiver's program" in run.says("upgrade", "--check")
     assert "start one with" in run.says("workers")
 
 

@@ -129,6 +129,7 @@ def test_the_longest_message_of_a_worker_is_not_too_long():
         (410, "", Cancelled),
         (409, "host_id_conflict", Refused),
         (409, "result_conflict", Refused),
+        (409, "protocol_mismatch", Refused),
         (409, "slot_busy", Refused),
         (400, "bad_request", Refused),
         (403, "operator_token", Refused),

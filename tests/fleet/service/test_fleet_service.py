@@ -10,6 +10,7 @@ import pytest
 from builders import a_beat, a_capability, a_claim, a_completion, a_failure, a_job, a_worker_claim, some_lines
 from service_running import POLICY, A, Receiver, refused, with_two_jobs
 
+from training.checkout import own_commit
 from training.contract import spec_hash
 from training.fleet.database.writer import DatabaseFull
 from training.fleet.queue.attempts import DeliveryNews
@@ -21,7 +22,8 @@ from training.fleet.service.catalogue import first_delivery
 from training.fleet.service.claims import SPARE_HOSTS_STEP
 from training.fleet.service.hosts import Plan
 from training.fleet.wire.attempts import ClaimRequest, SetAsideWork, TrainerUse
-from training.fleet.wire.constants import SET_ASIDE_TOLD, SLOTS_MAX, Action, ProblemType, Refusal
+from training.fleet.wire.constants import SET_ASIDE_TOLD, SLOTS_MAX, VERSION, Action, ProblemType, Refusal
+from training.installed import own_version
 
 B = "b" * 64
 DAY = 86_400.0
@@ -390,6 +392,32 @@ def test_a_host_whose_trainers_have_other_flags_is_an_obstacle(receiver):
         assert "update the checkout" in (reply.reason or "")
     assert receiver.ask("desktop", trainer_digests={"gbt": "new"}).job_id, "it lacks another"
     assert receiver.ask("laptop").job_id, "who says nothing is believed"
+
+
+@pytest.mark.parametrize(("protocol", "late"), [(VERSION - 1, "the worker on pi"), (VERSION + 1, "the receiver")])
+def test_another_protocol_is_refused_with_the_remedy_which_operators_see(receiver, protocol, late):
+    receiver.ask("pi")
+    sentence = refused(ProblemType.PROTOCOL_MISMATCH, lambda: receiver.ask("pi", capability={"protocol": protocol}))
+    assert f"speaks protocol {protocol}, this receiver {VERSION}: upgrade {late} to" in sentence
+    (pi,) = receiver.views.workers().workers
+    assert pi.conflict == sentence
+
+
+@pytest.mark.parametrize(
+    ("version", "commit", "unlike"),
+    [
+        (own_version(), own_commit(), None),
+        (None, None, None),
+        (own_version(), None, None),
+        ("9.9", None, "9.9 of commit unknown"),
+        (own_version(), "0" * 40, f"{own_version()} of commit {'0' * 12}"),
+    ],
+)
+def test_a_host_with_another_program_than_the_receivers_is_named(receiver, version, commit, unlike):
+    receiver.ask("pi", capability=a_capability(version=version, training_commit=commit))
+    said = receiver.views.workers()
+    assert [worker.unlike for worker in said.workers] == [unlike]
+    assert said.build == f"{own_version()} of commit {own_commit()[:12]}"
 
 
 def test_after_a_failure_another_host_goes_first(receiver):

@@ -21,6 +21,7 @@ from training.command_line import parser_of
 from training.fleet.capability.cuda import GIB, CudaProbe, TorchFacts, default_cache_file
 from training.fleet.process.cgroup import CgroupLimits, cgroup_limits
 from training.frozen import frozen
+from training.installed import own_version
 from training.printable import say
 from training.streams import replace_unprintable
 
@@ -53,6 +54,7 @@ class Capability:
     torch_version: str | None = None
     python_version: str = ""
     training_commit: str | None = None
+    version: str = ""  # of the fleet's program there
     calibration: Mapping[str, float | str] | None = None  # its speed in what trainers do; None: not measured
 
     def to_dict(self) -> dict[str, Any]:
@@ -108,6 +110,7 @@ def detect(
         torch_version=torch.version,
         python_version=platform.python_version(),
         training_commit=_attempt(lambda: checkout_commit(root), None),
+        version=own_version(),
         calibration=torch.calibration,
     )
 

@@ -55,6 +55,27 @@ def workers(context: CommandContext) -> None:
 
 
 @as_command()
+def upgrade(
+    context: CommandContext,
+    check: Annotated[bool, typer.Option("--check", help="List them; the exit code is 1 if there are any.")] = False,
+) -> int:
+    """Check which hosts run another version or commit than the receiver. Nothing updates itself."""
+    if not check:
+        raise CannotError(
+            "nothing updates itself: upgrade the receiver, then each host, as docs/operations.md says; "
+            "`upgrade --check` lists the hosts that are not like the receiver",
+            USAGE,
+        )
+    answer = context.client().workers()
+    unlike = {worker["hostname"]: worker["unlike"] for worker in answer["workers"] if worker["unlike"]}
+    rows = [("the receiver", answer["build"]), *unlike.items()]
+    same = f"every host runs the receiver's program, {printable(answer['build'])}"
+    shown = {"build": answer["build"], "unlike": unlike}
+    context.show(shown, lambda _: render.table("HOST", "RUNS", rows=rows) if unlike else same)
+    return REFUSED if unlike else DONE
+
+
+@as_command()
 def cancel(
     context: CommandContext,
     jobs: Annotated[list[str] | None, JOBS] = None,

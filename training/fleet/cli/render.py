@@ -30,6 +30,7 @@ from training.fleet.wire.words import (
     unlike,
 )
 from training.printable import counted, one_line, printable, size
+from training.printable import some as some_of
 
 _ID_SHOWN = 12
 _SETS_SHOWN = 3  # data sets of a host, those used last
@@ -197,7 +198,10 @@ def render_workers(answer: Json) -> RenderableType:
         sets = [data[str(worker["hostname"])] for _ in some]
         jobs = ", ".join(map(str, worker["jobs"]))
         rows.append((host, seen, can.get("cpu_cores"), free, _gpu(can), *sets, jobs, _note(worker)))
-    return table("HOST", "SEEN", "CORES", "RAM FREE", "GPU", *some, "JOBS", "NOTE", rows=rows, right=("CORES",))
+    shown = table("HOST", "SEEN", "CORES", "RAM FREE", "GPU", *some, "JOBS", "NOTE", rows=rows, right=("CORES",))
+    other = [f"{printable(each['hostname'])} {one_line(each['unlike'], 60)}" for each in workers if each["unlike"]]
+    build = f"Not the receiver's program ({one_line(answer['build'], 60)}): {some_of(other)}"
+    return Group(shown, cell(build, "yellow", chars_max=400)) if other else shown
 
 
 def _note(worker: Json) -> Text:

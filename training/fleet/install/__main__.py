@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePath
 
-from training.checkout import ROOT, checkout_commit, shipped
+from training.checkout import ROOT, own_commit, shipped
 from training.clock import SystemClock
 from training.command_line import parser_of
 from training.fleet.client.address import Address
@@ -125,11 +125,6 @@ def _request_of(args: argparse.Namespace, site: Site) -> InstallRequest:
             "python -m training.fleet.receiver"
         )
     before = _settings_before(role, system, site)
-    commit: str | None
-    try:
-        commit = checkout_commit(ROOT)
-    except (OSError, ValueError):
-        commit = None
     request = InstallRequest(
         role=role,
         system=system,
@@ -142,7 +137,7 @@ def _request_of(args: argparse.Namespace, site: Site) -> InstallRequest:
         code=args.code,
         fingerprint=args.fingerprint,
         dataset=args.dataset,
-        commit=commit,
+        commit=own_commit(),
         image=site.image is not None,
         dry_run=args.dry_run,
     )

@@ -12,8 +12,8 @@ from training.fleet.manifest.reader import closest
 from training.fleet.scheduling.job import AMOUNTS, REPORTABLE, Attempt, EndReason, Job
 from training.fleet.scheduling.quarantine import RAM, VRAM, Cause, Quarantine
 from training.fleet.wire.attempts import ClaimRequest, FailRequest
-from training.fleet.wire.constants import HOST_ID_PATTERN, ID_PATTERN, ProblemType, Refusal
-from training.printable import duration
+from training.fleet.wire.constants import HOST_ID_PATTERN, ID_PATTERN, VERSION, ProblemType, Refusal
+from training.printable import duration, one_line
 
 T = TypeVar("T")
 CHANGE_DIGITS_LEAST = 6  # of an id, for a call that changes something
@@ -130,6 +130,20 @@ def refuse_twin(host_id: str, known: str) -> Refusal:
         ProblemType.HOST_ID_CONFLICT,
         f"host {known} is known here, and {host_id} differs from it by case only; start this worker with "
         f"--host-id {known} if it is the same machine, or with a name of its own",
+    )
+
+
+def other_protocol(request: ClaimRequest) -> Refusal | None:
+    """Return the refusal for a worker that speaks another version of the protocol; None if it speaks this one, or does
+    not say."""
+    theirs = request.capability.get("protocol", VERSION)
+    if theirs == VERSION:
+        return None
+    late = "the receiver" if isinstance(theirs, int) and theirs > VERSION else f"the worker on {request.host_id}"
+    return Refusal(
+        ProblemType.PROTOCOL_MISMATCH,
+        f"host {request.host_id} speaks protocol {one_line(theirs, 20)}, this receiver {VERSION}: upgrade {late} to "
+        "the other's version, and restart it",
     )
 
 

@@ -1,7 +1,8 @@
 """Views of hosts: pages of hosts, and which ones get no jobs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from training.checkout import own_commit
 from training.fleet.database.writer import Database
 from training.fleet.queue.rows import jobs_by_host, set_aside_of
 from training.fleet.queue.unavailable import orders, quarantines
@@ -9,6 +10,8 @@ from training.fleet.scheduling.job import Host
 from training.fleet.service.service import Service
 from training.fleet.service.speeds import SpeedViews
 from training.fleet.wire.views import WorkersReply, WorkerView
+from training.installed import own_version
+from training.strict_json import Json
 
 PAGE_MAX = 1000  # hosts in one answer
 WORKERS_PAGE = 200  # … unless more are asked for
@@ -21,6 +24,7 @@ class HostViews:
     _db: Database
     _service: Service
     _durations: SpeedViews
+    _build: tuple[str, str | None] = field(default_factory=lambda: (own_version(), own_commit()))
 
     def quarantined(self) -> dict[str, str]:
         """Map each host that is in quarantine, or that a copy of its disk imitates, to the reason with its remedy."""
@@ -73,12 +77,25 @@ class HostViews:
                     set_aside=aside.get(known.name, []),
                     unconfirmed=waiting.get(known.name, []),
                     doubt=doubts.get(known.name),
+                    unlike=self._unlike(known.capability),
                 )
                 for known in hosts[:most]
             ],
             now=self._service.clock.now(),
             next_after=hosts[most - 1].name if len(hosts) > most else None,
+            build=_words(*self._build),
         )
+
+    def _unlike(self, capability: Json) -> str | None:
+        """Return a host's version and commit if either differs from the receiver's; one that is not known does not
+        count."""
+        theirs = capability.get("version"), capability.get("training_commit")
+        same = all(one == other for one, other in zip(theirs, self._build, strict=True) if one and other)
+        return None if same else _words(*theirs)
+
+
+def _words(version: object, commit: object) -> str:
+    return f"{version or 'unknown'} of commit {str(commit or 'unknown')[:12]}"
 
 
 def _outdated(host: Host) -> str | None:

@@ -10,7 +10,7 @@ from training.fleet.scheduling import copies
 from training.fleet.scheduling.job import Attempt
 from training.fleet.scheduling.policy import SilenceWatch
 from training.fleet.service.fleet import Calls, FleetState
-from training.fleet.service.guards import refuse_twin
+from training.fleet.service.guards import other_protocol, refuse_twin
 from training.fleet.service.hosts import KnownHost
 from training.fleet.wire.attempts import ClaimReply, ClaimRequest, HeartbeatRequest
 from training.fleet.wire.constants import ProblemType, Refusal
@@ -37,6 +37,10 @@ class HostSessions(Calls):
             twin = refuse_twin(request.host_id, known.name)
             self._note_conflict(known, f"a worker asks as {request.host_id}: {twin.detail}")
             raise twin
+        if unlike := other_protocol(request):
+            if known is not None:
+                self._note_conflict(known, unlike.detail)
+            raise unlike
         if known is None or request.instance_id is None or known.instance_id is None:
             return None
         watch = self._fleet.watch.look(self._clock.now(), self._clock.monotonic(), self._policy)

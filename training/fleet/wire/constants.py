@@ -6,7 +6,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any, Literal
 
-VERSION = 1
+VERSION = 1  # of the protocol between workers and receiver
 
 # Limits. A body, a header or a text beyond its limit is refused before it is used.
 JSON_BODY_MAX = 64 * 1024
@@ -99,6 +99,7 @@ class ProblemType(StrEnum):
     LEASE_SUPERSEDED = "lease_superseded", 409  # the claim is not the live attempt: drop the work
     RESULT_CONFLICT = "result_conflict", 409  # completed already, with another artifact
     HOST_ID_CONFLICT = "host_id_conflict", 409  # another installation with this host id may live
+    PROTOCOL_MISMATCH = "protocol_mismatch", 409  # the worker and the receiver are of unlike versions
     SLOT_BUSY = "slot_busy", 409  # this slot of the host holds a live claim
     OFFSET_MISMATCH = ("offset_mismatch", 409)  # ask HEAD for the stored offset, then go on from there
     WRONG_STATE = "wrong_state", 409  # an operator's call that the job's status does not allow

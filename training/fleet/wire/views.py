@@ -376,12 +376,14 @@ class WorkerView(Wire):
     set_aside: list[str] = []  # finished work that lies there, refused; `--deliver JOB` on that machine brings it
     unconfirmed: list[str] = []  # jobs of its finished work that came under unknown claims, and that waits for a yes
     doubt: str | None = None  # why what it measured of its own speed is not to be trusted
+    unlike: str | None = None  # its program's version and commit, when they are not the receiver's
 
 
 class WorkersReply(Wire):
     workers: list[WorkerView]
     now: float
     next_after: str | None = None  # leads to the next page
+    build: str = ""  # the receiver's version and commit
 
 
 class GoneView(Wire):

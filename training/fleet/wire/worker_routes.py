@@ -81,7 +81,8 @@ HOLDER = (HEADER_CLAIM_ID, HEADER_HOST_ID)
 WORKER_ROUTES = (
     Route("POST", "/v1/job/claim", Access.WORKER, "claim",
         "Claim a job", attempts.ClaimRequest, attempts.ClaimReply,
-        (ProblemType.HOST_ID_CONFLICT, ProblemType.SLOT_BUSY), links=("heartbeat", "upload", "complete", "fail")),
+        (ProblemType.HOST_ID_CONFLICT, ProblemType.PROTOCOL_MISMATCH, ProblemType.SLOT_BUSY),
+        links=("heartbeat", "upload", "complete", "fail")),
     Route("POST", f"{JOB}/heartbeat", Access.WORKER, "heartbeat",
         "Renew the lease and report progress", attempts.HeartbeatRequest, attempts.HeartbeatReply),
     Route("POST", f"{JOB}/complete", Access.WORKER, "complete",

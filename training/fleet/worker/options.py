@@ -15,7 +15,7 @@ from typing import Any
 from training.checkout import HOME
 from training.command_line import parser_of
 from training.contract import FEATURES_FILE, TENSORS_FOLDER, VALIDATION_FILE
-from training.fleet.wire.constants import DATABASE_ID_PATTERN, HEARTBEAT_S, HOST_ID_PATTERN
+from training.fleet.wire.constants import DATABASE_ID_PATTERN, HEARTBEAT_S, HOST_ID_PATTERN, VERSION
 from training.fleet.worker.attempt import WorkerFolders
 from training.fleet.worker.datasets import GIB
 from training.fleet.worker.state.events import OnSilence, WorkerSettings
@@ -73,7 +73,8 @@ class Options:
 
 
 def detect(options: Options) -> Mapping[str, Any]:
-    """Return this host's capability as a dict; log a warning if the measurement of its speed failed."""
+    """Return this host's capability as a dict, with the version of the protocol; log a warning if the measurement of
+    its speed failed."""
     from training.fleet.capability import probe
 
     places = options.places
@@ -82,7 +83,7 @@ def detect(options: Options) -> Mapping[str, Any]:
     ).to_dict()
     if failed := (found["calibration"] or {}).get("failed"):
         _warn_once(f"{failed}; until it has trained it is taken for one of middle speed")
-    return found
+    return found | {"protocol": VERSION}
 
 
 @cache
