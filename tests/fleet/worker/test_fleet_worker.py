@@ -37,7 +37,7 @@ from training.fleet.process.supervise import SpawnFailedError
 from training.fleet.process.usage import Used
 from training.fleet.scheduling.job import EndReason
 from training.fleet.wire.attempts import CompleteReply, CompleteRequest, FailRequest, HeartbeatRequest
-from training.fleet.wire.constants import HEADER_DATABASE, ProblemType
+from training.fleet.wire.constants import HEADER_DATABASE, VERSION, ProblemType
 from training.fleet.wire.views import JobDetail
 from training.fleet.worker import daemon, saved_states, scratch, start_check
 from training.fleet.worker.attempt import (
@@ -143,7 +143,7 @@ def test_a_calibration_that_failed_is_said_once_with_what_follows(tmp_path, monk
     found = Capability("pi", calibration={"failed": "this host's speed could not be measured: no kernel image"})
     monkeypatch.setattr(probe, "detect", lambda **_: found)
     for _ in range(2):
-        assert detect(options(tmp_path)) == found.to_dict()
+        assert detect(options(tmp_path)) == found.to_dict() | {"protocol": VERSION}
     assert caplog.text.count("no kernel image; until it has trained it is taken for one of middle speed") == 1
 
 

@@ -73,7 +73,7 @@ MODULES = (
 )  # fmt: skip
 # Heading of the help → its commands.
 HELP = {
-    "Look": "status watch list show explain logs curve models workers speeds forecast wait open report get",
+    "Look": "status watch list show explain logs curve models workers upgrade speeds forecast wait open report get",
     "Change jobs and the plan": "plan apply reload cancel requeue hold unhold act gc",
     "Change hosts and data": "pause drain resume release accept refuse incidents judge dataset notify",
     "Let people and machines in": "enroll revoke certificates audit tokens",
