@@ -132,7 +132,7 @@ def test_an_act_is_asked_again_when_the_jobs_have_changed(receiver, session):
 
     front = words_of(look(receiver, "/")[1])
     assert "3 held" in front, "in the strip of states"
-    assert "3 now, 3 of them held" in front, "beside what waited"
+    assert "now 3. 3 to be unheld" in front, "beside what waited"
     assert "3 to be unheld" in front, "among the jobs that wait"
     for filters, number in (
         ("", 3),

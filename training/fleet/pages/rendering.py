@@ -61,7 +61,7 @@ def _environment() -> Environment:
     environment.globals |= {
         "static": static_path,
         "job_path": job_path,
-        "host": host_link,
+        "host_link": host_link,
         "typed": words.typed,
         "time": time_element,
         "clock": clock_element,
