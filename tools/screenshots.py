@@ -25,6 +25,7 @@ PAGES = {
     "jobs": "/jobs",
     "job": "/jobs/gbt-oracle",
     "job-failed": "/jobs/mlp-oracle",
+    "host": "/hosts/spectral-desktop",
     "compare": "/compare?jobs=gbt-realistic,gbt-oracle,mlp-realistic",
     "models": "/models",
     "incidents": "/incidents",

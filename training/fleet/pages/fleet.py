@@ -204,7 +204,8 @@ def notices(health: HealthReply, hosts: Sequence[JsonObject], live: Sequence[Jso
         if host["unconfirmed"]:
             for word in ("accept", "refuse"):
                 act = f"/act?what={word}&host={path_part(host['hostname'])}"
-                yield Attention("look", words.unconfirmed(host), (), None, act, word.capitalize())
+                told = words.unconfirmed(host).removeprefix(f"{host['hostname']} ")
+                yield Attention("look", told, about, None, act, word.capitalize())
     for name, why in sorted(health.never_asked.items()):
         yield Attention("remark", f"{name}: {why}")
 

@@ -1,9 +1,5 @@
 """The page of a host: what it does and may do, what its trainers used of it, its jobs, speeds and watch."""
 
-from collections.abc import Mapping, Sequence
-
-from msgspec.structs import replace
-
 from training.fleet.pages.curves import POINTS_DRAWN, Use, usage_of_host
 from training.fleet.pages.fleet import folded, notices, row
 from training.fleet.pages.job import flat
@@ -13,7 +9,7 @@ from training.fleet.pages.timeline import MOVES_MAX, Day, ahead, day
 from training.fleet.service.guards import check_known, refuse_host
 from training.fleet.service.job_views import JobFilter, ListPlace
 from training.fleet.service.views import Views
-from training.fleet.wire.views import HealthReply
+from training.fleet.wire import words
 from training.printable import one_line
 from training.strict_json import Json
 
@@ -35,7 +31,7 @@ def page(asked: PageRequest, frame: Frame) -> str:
         check_known(name, [known.hostname for known in views.workers().workers])
     live = [job for job in (each.to_dict() for each in views.live()) if job["host"] == name]
     hours = day(views.events(host=name, limit=MOVES_MAX), live, 0, frame.now)
-    to_come = ahead(asked.forecast)
+    to_come, names = ahead(asked.forecast), {name, *(words.called(job, 60) for job in live)}
     one = row(found[0], live, hours, to_come) if found else None
     jobs, _ = views.found(JobFilter(host=name), "newest", ListPlace(), JOBS_SHOWN)
     return render(
@@ -44,12 +40,12 @@ def page(asked: PageRequest, frame: Frame) -> str:
         name=name,
         one=one,
         sentence=sentence(name, one, frame.now),
-        notices=folded(notices(_of_host(asked.health, name), found, live)),
+        notices=folded(one for one in notices(asked.health, found, live) if names & dict(one.about).keys()),
         ahead=to_come,
         day=hours,
         figures=usage_of_host(_uses(views, name, hours), hours.begin, frame.now),
         jobs=[each.to_dict() for each in jobs],
-        speeds=speeds(views.durations.speeds().to_dict()["kinds"], name),
+        speeds=views.durations.speeds(KINDS_SHOWN).to_dict()["kinds"] if one else [],
         watches=told["watches"],
         incidents=told["incidents"],
         in_plan=[*flat(one["declared"])] if one and one["declared"] else [],
@@ -75,23 +71,6 @@ def _allowed(declared: Json) -> str:
     allowed, denied = ([one_line(each, 40) for each in declared.get(key) or []] for key in ("allow_jobs", "deny_jobs"))
     only = ", ".join(allowed) or "every model"
     return f"{only} except {', '.join(denied)}" if denied else only
-
-
-def speeds(kinds: Sequence[Json], host: str) -> list[tuple[Json, Json, Json]]:
-    """Return the kinds of jobs whose duration is known on a host, each with its duration there and on the fastest
-    host."""
-    found = [(kind, {each["host"]: each for each in kind["hosts"]}) for kind in kinds]
-    return [(kind, hosts[host], kind["hosts"][0]) for kind, hosts in found if host in hosts][:KINDS_SHOWN]
-
-
-def _of_host(health: HealthReply, host: str) -> HealthReply:
-    """Return the part of the receiver's health that is about one host."""
-
-    def only(found: Mapping[str, str]) -> dict[str, str]:
-        return {name: why for name, why in found.items() if name == host}
-
-    kept = {"quarantined": only(health.quarantined), "refused": only(health.refused)}
-    return replace(health, detail=None, missing_datasets={}, never_asked={}, **kept)
 
 
 def _uses(views: Views, host: str, hours: Day) -> list[Use]:

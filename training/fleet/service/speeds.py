@@ -35,15 +35,15 @@ class SpeedViews:
     def __post_init__(self) -> None:
         self._learned = self.service.learned(self.database)
 
-    def speeds(self) -> SpeedsReply:
+    def speeds(self, most: int = KINDS_MOST) -> SpeedsReply:
         """Return the predicted durations of each kind of job on each known host. Only kinds of completed attempts are
-        listed, the newest first, at most ``KINDS_MOST``."""
+        listed, the newest first, at most ``most``."""
         learned, hosts = self._learned, self.service.known_hosts()
         speeds, kinds, machines = learned.speeds(), [*learned.kinds().values()], [known.name for known in hosts]
         return SpeedsReply(
             kinds=[
                 _of_kind(speeds, of_kind, learned.workload(of_kind.spec), machines)
-                for of_kind in reversed(kinds[-KINDS_MOST:])
+                for of_kind in reversed(kinds[-most:])
             ],
             attempts=learned.attempts,
             doubts=self.doubts(hosts),
