@@ -63,7 +63,7 @@ def measure(report: Report, folder: Path) -> None:
     frame = Frame(NOW)
     health = HealthReply(status="ok", version="", counts={}, granting=True)
     pairs = [dict(pair) for pair in itertools.combinations(FILTERS.items(), 2)]
-    asked = [{}, *pairs, *({**pairs[0], "sort": sort} for sort in jobs.ORDERS)]
+    asked = [{}, *pairs, *({**pairs[0], "sort": sort} for sort in (*jobs.ORDERS, *jobs.COLUMNS))]
 
     def timed(make: object) -> tuple[float, int]:
         taken, page = [], ""

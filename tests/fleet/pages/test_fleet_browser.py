@@ -159,15 +159,32 @@ def test_long_names_break_no_word_and_push_nothing_aside(browser, tmp_path):
         seen.page.context.close()
 
 
+def test_filters_act_at_once_and_without_script_by_a_button(fleet, browser):
+    seen = visit(browser, f"{fleet.url}/jobs")
+    assert seen.page.get_by_role("button", name="Show").count() == 0
+    seen.page.locator("select[name=model]").select_option("gru")
+    seen.page.get_by_role("searchbox").press_sequentially("orac")
+    seen.page.get_by_text("1 gru job with “orac” in the name.").wait_for()
+    assert seen.page.url.endswith("/jobs?q=orac&model=gru&sort=newest")
+    assert seen.page.locator("tbody tr").count() == 1
+    assert seen.complaints == []
+    seen.page.context.close()
+    bare = visit(browser, f"{fleet.url}/jobs", script=False)
+    bare.page.locator("select[name=model]").select_option("gru")
+    bare.page.get_by_role("button", name="Show").click()
+    assert bare.page.locator("tbody tr").count() == 2
+    bare.page.context.close()
+
+
 def test_a_page_follows_what_happens_and_keeps_what_its_reader_did(browser, tmp_path):
     with Receiver(tmp_path, [a_job("one"), a_job("two", priority=1)]) as receiver:
         seen = visit(browser, f"{receiver.url}/jobs")
         seen.page.get_by_label("choose two").check()
-        seen.page.get_by_role("searchbox").fill("half typed")
+        seen.page.get_by_role("searchbox").fill("o")
         receiver.client().claim(a_capability())
         seen.page.get_by_text("claimed").nth(1).wait_for(timeout=60_000)
         assert seen.page.get_by_label("choose two").is_checked()
-        assert seen.page.get_by_role("searchbox").input_value() == "half typed"
+        assert seen.page.get_by_role("searchbox").input_value() == "o"
         seen.page.get_by_label("choose one").check()
         seen.page.get_by_role("button", name="Compare").click()
         assert seen.page.locator("#ends + table th a").all_inner_texts() == ["two", "one"], "in the order of choice"

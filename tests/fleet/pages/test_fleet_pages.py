@@ -6,6 +6,7 @@ import json
 import re
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from builders import a_capability, a_job
@@ -43,7 +44,7 @@ def receiver(tmp_path_factory):
 @pytest.fixture(scope="module")
 def long(tmp_path_factory):
     """A plan that takes three pages."""
-    named = [a_job(f"job {n}, with a comma", priority=n % 3) for n in range(120)]
+    named = [a_job(f"job {n}, with a comma", priority=n % 3, hyper={"n": n, "m": 1}) for n in range(120)]
     with Receiver(tmp_path_factory.mktemp("long"), [*named, a_job("other", model="mlp")]) as found:
         yield found
 
@@ -285,7 +286,7 @@ def test_jobs_are_filtered_by_the_address_and_counted_alike(receiver):
     assert receiver.client().jobs(limit=9)["jobs"][0]["name"] == "gbt-realistic"
 
 
-@pytest.mark.parametrize("sort", jobs.ORDERS)
+@pytest.mark.parametrize("sort", [*jobs.ORDERS, "-name", "auroc", "set.n"])
 def test_pages_of_jobs_lead_to_each_job_once(sort, long):
     seen, path = [], f"/jobs?sort={sort}&model=gbt"
     while path:
@@ -295,10 +296,59 @@ def test_pages_of_jobs_lead_to_each_job_once(sort, long):
         following = re.search(r'href="([^"]+)" rel="next"', page)
         path = html.unescape(following[1]) if following else ""
     assert sorted(seen) == sorted(f"job {n}, with a comma" for n in range(120)), "each once"
-    if sort == "name":
-        assert seen == sorted(seen)
+    if sort.endswith("name"):
+        assert seen == sorted(seen, reverse=sort == "-name")
+    if sort == "set.n":
+        assert seen == [f"job {n}, with a comma" for n in range(120)]
+        assert "aria-sort" in page
     if sort == "newest":
         assert seen == [f"job {n}, with a comma" for n in range(120)], "what came at once stands in the plan's order"
+
+
+def test_settings_that_differ_and_figures_are_columns_that_sort(receiver):
+    page = get(receiver, "/jobs?sort=auroc")[2]
+    heads = re.findall(r'<th role="columnheader"[^>]*>(?:<a href="([^"]*)">)?(?:<span[^>]*>)?([^<]*)', page)
+    assert [title.strip() for _, title in heads[1:]] == [
+        "State", "Name", "Model", "Host", "AUROC", "Progress or reason", "Since"
+    ], "what all have alike, or one alone has, is no column"  # fmt: skip
+    assert names_on(page)[:4] == ["gbt-oracle", "gbt-realistic", "mlp-realistic", "cnn-oracle"]
+    assert "0.937</span> <small>0.897 to 0.977" in page
+    assert "/jobs?sort=-auroc" in dict(heads)
+    assert names_on(get(receiver, "/jobs?sort=-auroc")[2])[:2] == ["mlp-realistic", "gbt-realistic"]
+    assert "/jobs?sort=-newest" in get(receiver, "/jobs?sort=none")[2], "an unknown order is the newest first"
+
+
+def test_more_than_can_be_sorted_is_said(long, monkeypatch):
+    monkeypatch.setattr(jobs, "SORTED_MAX", 60)
+    assert "In this order: the 60 of them that changed last." in get(long, "/jobs?sort=set.n")[2]
+    assert "In this order" not in get(long, "/jobs?sort=set.n&q=99")[2]
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(-9, 9), st.floats(-9, 9), st.text(max_size=2))))
+def test_an_order_keeps_every_job_and_puts_those_without_a_value_last(values):
+    for sort in ("set.x", "-set.x"):
+        found = [
+            job.settings["x"] for job in jobs.in_order([SimpleNamespace(settings={"x": each}) for each in values], sort)
+        ]
+        known, back = [each for each in found if each is not None], sort == "-set.x"
+        assert sorted(map(repr, found)) == sorted(map(repr, values))
+        assert found == known + [None] * values.count(None)
+        for kind in ((int, float), str):
+            of_kind = [each for each in known if isinstance(each, kind)]
+            assert of_kind == sorted(of_kind, reverse=back)
+
+
+def test_what_is_cancelled_or_trained_and_no_longer_planned_is_shown_where_asked_for(tmp_path):
+    with Receiver(tmp_path, [a_job(name) for name in ("stays", "cancelled", "left")]) as receiver:
+        receiver.client().cancel("cancelled")
+        receiver.client().cancel("left")
+        receiver.writer.submit(lambda: receiver.service.reload(receiver.plan[:2], Plan())).result()
+        page = get(receiver, "/jobs")[2]
+        assert names_on(page) == ["stays"]
+        assert "1 job." in page
+        assert '2 jobs cancelled, or completed and no longer in the plan: <a href="/jobs?all=1">show them' in page
+        assert sorted(names_on(get(receiver, "/jobs?all=1")[2])) == ["cancelled", "left", "stays"]
+        assert len(names_on(get(receiver, "/jobs?status=cancelled")[2])) == 2
 
 
 def test_a_place_that_makes_no_sense_is_the_beginning():

@@ -23,19 +23,21 @@ from training.strict_json import Json, JsonObject
 
 PAGE_MAX = 1000  # jobs in one answer
 HELD = "held"  # of jobs that wait: a filter beside the statuses
+_SEEDS = ("seed", "split_seed")
 NAMES_MAX = 4  # of jobs that wait for the same
 
 
 @frozen
 class JobFilter:
     """The filters of a job list; an empty filter matches all jobs. ``status`` may also be "held"; ``q`` is searched for
-    in names."""
+    in names; ``present``, if not empty, excludes cancelled jobs, and completed ones that left the plan."""
 
     status: str = ""
     model: str = ""
     mode: str = ""
     host: str = ""
     q: str = ""
+    present: str = ""
 
     @classmethod
     def of(cls, asked: Mapping[str, str]) -> JobFilter:
@@ -160,7 +162,7 @@ class JobViews:
     def held(self, wanted: JobFilter | None = None) -> int:
         """Count the held jobs that would otherwise wait, among those that match the filters other than ``status``."""
         parameters = (wanted or JobFilter()).parameters()
-        del parameters["status"]
+        del parameters["status"], parameters["present"]
         return self._db.number("held_found", **parameters)
 
     def _unlike(self) -> list[str]:
@@ -241,6 +243,8 @@ class JobViews:
             note=self._obstacles.asked(job) or look.waits_for if pending else self._obstacles.remark(job),
             trained=trained_of(row).known() if job.status is JobStatus.COMPLETED else None,
             auroc=auroc_of(row) if job.status is JobStatus.COMPLETED else None,
+            test=row["test"],
+            settings=(job.spec.get("hyper") or {}) | {key: job.spec[key] for key in _SEEDS if key in job.spec},
             removed=gone_of(row),
         )
 

@@ -151,7 +151,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/", Access.ANYONE, "fleet_page",
         "Show the fleet", media=HTML, shown=DashboardPage("Fleet", outlook=True)),
     Route("GET", "/jobs", Access.ANYONE, "jobs_page",
-        "Show the jobs that match filters", media=HTML, shown=DashboardPage("Jobs", ("status", "after"))),
+        "Show the jobs that match filters", media=HTML, shown=DashboardPage("Jobs", ("status", "after", "all"))),
     Route("GET", "/jobs/{job_id}", Access.READER, "job_page",
         "Show a job", parameters=("attempt",), media=HTML, shown=DashboardPage()),
     Route("GET", "/hosts/{host_id}", Access.READER, "host_page",

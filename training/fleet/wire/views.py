@@ -255,6 +255,8 @@ class JobView(Wire):
     # of a completed job: digests of `data` and `code`, and the checkout's `commit`; null: not known
     trained: dict[str, str | None] | None = None
     auroc: Figure | None = None  # of a completed job, on its test; null: there is no report
+    test: str | None = None  # equal where two models were judged on the same windows; null: not known
+    settings: JsonObject = {}  # the hyperparameters and seeds that the plan gives it
     removed: RemovedView | None = None  # of a completed job: its model is gone; null: it is in the store
 
 

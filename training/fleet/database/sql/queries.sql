@@ -96,6 +96,7 @@ WITH page AS MATERIALIZED (  -- out of one index alone
     AND (:model = '' OR model = :model) AND (:mode = '' OR mode = :mode)
     AND (:host = '' OR (worker_hostname = :host AND status <> 'pending'))
     AND (:text = '' OR name LIKE :text ESCAPE '\')
+    AND (:present = '' OR (status <> 'cancelled' AND (in_manifest = 1 OR status <> 'completed')))
     AND (:seq = 0 OR (CASE :sort WHEN 'name' THEN name ELSE '' END,
       CASE :sort WHEN 'name' THEN 0 WHEN 'priority' THEN -priority WHEN 'arrival' THEN seq
         ELSE -COALESCE(finished_at, claimed_at, created_at) END, seq) > (:word, :number, :seq))
@@ -109,6 +110,7 @@ WHERE (:status = '' OR status = :status OR (:status = 'held' AND status = 'pendi
   AND (:model = '' OR model = :model) AND (:mode = '' OR mode = :mode)
   AND (:host = '' OR (worker_hostname = :host AND status <> 'pending'))
   AND (:text = '' OR name LIKE :text ESCAPE '\')
+  AND (:present = '' OR (status <> 'cancelled' AND (in_manifest = 1 OR status <> 'completed')))
 ORDER BY seq LIMIT :most
 
 -- name: jobs_counted — how many jobs there are of each kind, in the order of their index

@@ -44,12 +44,29 @@ if (window.htmx && main.hasAttribute("hx-get")) {
     if (tag) event.detail.ctx.request.headers["If-None-Match"] = tag;
   });
   main.addEventListener("htmx:before:response", (event) => {
+    if (event.detail.ctx.request.action !== main.getAttribute("hx-get")) return event.preventDefault();
     const { status, headers } = event.detail.ctx.response;
     refused = status === 403;
     if (status === 200) tag = headers.get("ETag");
     else event.preventDefault();
     if (status === 200 || status === 304) heard = Date.now();
     look();
+  });
+
+  // A filter acts at once: the page has another address from now on.
+  let typing;
+  main.addEventListener("input", ({ target }) => {
+    const form = target.closest(".filters");
+    if (!form) return;
+    clearTimeout(typing);
+    typing = setTimeout(() => {
+      const said = [...new FormData(form)].filter(([, value]) => value);
+      const address = `${form.getAttribute("action")}?${new URLSearchParams(said)}`;
+      history.replaceState(null, "", address);
+      main.setAttribute("hx-get", address);
+      tag = "";
+      window.htmx.trigger(main, "filtered");
+    }, target.type === "search" ? 300 : 0);
   });
 
   // What is old says so.
