@@ -378,7 +378,7 @@ def test_a_job_says_what_happens_with_it_and_why(receiver):
     assert "cnn-oracle is training on laptop since 10 min: 31 of 60 (52 %), about 8 min left." in running
     waits = words_of(get(receiver, "/jobs/gru-oracle")[2])
     assert "gru-oracle: it waits: spectral-desktop: no room now: 8.0 GiB of a GPU&#39;s memory wanted" in waits
-    assert "model gru not in whitelist [gbt, mlp]" in waits
+    assert "the model is not in whitelist [gbt, mlp]" in waits
 
 
 def test_a_curve_is_drawn_with_a_table_behind_it(receiver):

@@ -27,6 +27,7 @@ from training.fleet.scheduling.policy import (
     overran,
     rank,
     settle,
+    unmet,
 )
 
 POLICY = Policy()
@@ -44,15 +45,32 @@ DAY = 86_400.0
         ({"require_cuda": True, "min_vram_gib": 8}, {"cuda": True, "vram_free_gib": 2.0}, "vram_free 2.0 < 8.0"),
         ({"min_ram_gib": 16}, {}, "ram_available 8.0 < 16.0"),
         ({"min_cores": 8}, {}, "cpu_cores 4 < 8"),
-        ({"allowed_hosts": ["desktop"]}, {}, "host pi not in whitelist [desktop]"),
+        ({"allowed_hosts": ["desktop"]}, {}, "the host is not in whitelist [desktop]"),
         ({"denied_hosts": ["pi"]}, {}, "denied_hosts"),
-        ({}, {"allow_jobs": frozenset({"mlp", "cnn"})}, "gbt not in whitelist [cnn, mlp]"),
+        ({}, {"allow_jobs": frozenset({"mlp", "cnn"})}, "the model is not in whitelist [cnn, mlp]"),
         ({}, {"deny_jobs": frozenset({"gbt"})}, "deny_jobs"),
         ({}, {"outdated": frozenset({"gbt"})}, "other flags"),
     ],
 )
 def test_a_misfit_says_what_stands_in_the_way(wishes, facts, said):
     assert said in (fits(needs(**wishes), a_host(**facts)) or "it fits")
+
+
+@pytest.mark.parametrize(
+    ("wishes", "said"),
+    [
+        ({"require_cuda": True}, "needs a GPU, and no host has one"),
+        ({"min_cores": 8, "model": "gru"}, "needs 8 cores, and no host has more than 4"),
+        ({"min_ram_gib": 16}, "needs 16 GiB of RAM, and no host has more than 8 free"),
+        ({"allowed_hosts": ["desktop"], "min_vram_gib": 9}, None),
+    ],
+)
+def test_a_need_that_no_host_meets_is_said_without_their_names(wishes, said):
+    assert unmet(needs(**wishes), [a_host(), a_host(cores=2)]) == said
+    small = a_host(name="small", cuda=True, vram_free_gib=2.5, cores=64, ram_available_gib=99.0)
+    assert unmet(needs(**wishes), [a_host(), small]) is None
+    asks = needs(**wishes | {"require_cuda": True, "min_vram_gib": 9})
+    assert unmet(asks, [a_host(), small]) == "needs 9 GiB of VRAM, and no host has more than 2.5 free"
 
 
 def test_deny_wins_over_allow_on_both_sides():

@@ -293,7 +293,7 @@ def test_a_job_that_no_known_host_can_run_says_why_in_the_list(fleet):
     assert "no worker has asked" in (fleet.job().obstacle or "")
     fleet.ask("pi")
     by_name = {job.name: job.obstacle for job in fleet.views.jobs().jobs}
-    assert by_name["one"] == "pi: no CUDA device available, and the job has require_cuda"
+    assert by_name["one"] == "needs a GPU, and no host has one"
     assert by_name["two"] is None
     fleet.ask("desktop", capability=a_capability(cuda=True, vram=1))
     assert fleet.job().obstacle is None
@@ -439,8 +439,7 @@ def test_a_job_that_runs_where_it_would_not_get_again_says_so(fleet, one_job):
     assert fleet.job().note is None
     fleet.plan(a_job("one"), pi={"deny_jobs": ["gbt"]})
     assert fleet.job().note == (
-        "it continues on pi, which would not get it again (model gbt is in the deny_jobs of host pi); "
-        "requeue it to move it"
+        "it continues on pi, which would not get it again (the model is in the host's deny_jobs); requeue it to move it"
     )
     fleet.service.requeue("one")
     assert fleet.job().note is None

@@ -45,3 +45,13 @@ def test_progress_that_makes_no_sense_is_not_shown(said, progress, share, eta):
 )
 def test_a_progress_line_is_shown_in_words_and_another_as_it_is(line, shown):
     assert words.readable(line) == shown
+
+
+def test_jobs_with_the_same_reason_are_one_sentence():
+    told = [("a", "needs a GPU"), ("b", "its data set"), ("c", "needs a GPU"), ("d", "one"), ("e", "one")]
+    assert [*words.folded(told)] == [
+        ("2 jobs need a GPU", ["a", "c"]),
+        ("b: its data set", ["b"]),
+        ("2 jobs: one", ["d", "e"]),
+    ]
+    assert [*words.folded(told[:1])] == [("a needs a GPU", ["a"])]

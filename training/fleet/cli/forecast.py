@@ -21,7 +21,7 @@ from training.fleet.cli.plan import INVALID, read_plan, sent_plan
 from training.fleet.cli.registration import as_command
 from training.fleet.cli.render import cell, table
 from training.fleet.wire.constants import DONE, HOST_ID_PATTERN, USAGE
-from training.fleet.wire.words import Json, declined, duration
+from training.fleet.wire.words import Json, declined, duration, folded
 from training.printable import clock_time, counted, one_line
 from training.strict_json import JsonObject
 
@@ -29,7 +29,7 @@ SPEC = "NAME=SPEC, where SPEC is like:HOST, gpu:GIB, ram:GIB, cores:N, or severa
 _KEYS = {"like": "like", "gpu": "vram_gib", "ram": "ram_gib", "cores": "cores"}
 _SHOWN = 20  # jobs named below the picture
 _HOST_MAX = 24  # characters of a host's name
-_PICTURE_LEAST = 10
+_PICTURE_LEAST, _PICTURE_MOST = 10, 100
 _NOWHERE_SHOWN = 10
 
 
@@ -145,9 +145,9 @@ def _notes(answer: Json, now: float) -> Iterable[Text]:
             yield cell(f"{host['host']} waits: {declined(host['declined'], now, clock)}", "dim", chars_max=500)
         if host["note"]:
             yield cell(f"{host['host']} takes no part: {host['note']}", "yellow", chars_max=500)
-    nowhere = list(answer["nowhere"].items())
-    for name, why in nowhere[:_NOWHERE_SHOWN]:
-        yield cell(f"{name} is trained nowhere: {why}", "yellow", chars_max=500)
+    nowhere = list(folded(answer["nowhere"].items()))
+    for why, _ in nowhere[:_NOWHERE_SHOWN]:
+        yield cell(f"trained nowhere: {why}", "yellow", chars_max=500)
     if len(nowhere) > _NOWHERE_SHOWN:
         yield Text(f"… and {len(nowhere) - _NOWHERE_SHOWN} more", "yellow")
     if answer["held"]:
@@ -180,7 +180,7 @@ class Gantt:
             lines.setdefault((str(job["host"]), job["slot"]), []).append(job)
         names = {host: one_line(host, _HOST_MAX) for host, _ in lines}
         wide = min(max(map(cell_len, names.values())), options.max_width // 3)
-        room = max(options.max_width - wide - 2, _PICTURE_LEAST)
+        room = max(min(options.max_width - wide - 2, _PICTURE_MOST), _PICTURE_LEAST)
         for (host, slot), jobs in sorted(lines.items()):
             name = set_cell_size(names[host] if slot == 0 else "", wide)
             yield Text(name + "  ") + self._line(jobs, room, options.ascii_only)

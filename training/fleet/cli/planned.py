@@ -8,7 +8,7 @@ from rich.text import Text
 
 from training.fleet.cli.render import cancelled_line, edited, short_id, table
 from training.fleet.scheduling.edits import LISTED_MAX, counts
-from training.fleet.wire.words import Json, ago, day, size
+from training.fleet.wire.words import Json, ago, day, folded, size
 from training.printable import counted, one_line, printable, some
 
 NAMES_MAX = 40  # of one kind, in the list
@@ -110,14 +110,10 @@ def _hosts(answer: Json) -> list[RenderableType]:
         title = Text(f"What each host could take of the {counted(waiting, 'jobs')} that would wait", "bold")
         heads = ("HOST", "COULD TAKE", "JOBS", "WHY NOT THE OTHERS")
         parts += [Text(), title, table(*heads, rows=rows, right=("COULD TAKE",))]
-    nowhere: dict[str, list[str]] = {}
-    for name, why in answer["nowhere"].items():
-        nowhere.setdefault(str(why), []).append(str(name))
-    if nowhere:
-        count = sum(map(len, nowhere.values()))
-        parts += [Text(), Text(f"Cannot run anywhere ({count})", "bold")]
-        parts += [_line(f"{some(names)}: {why}") for why, names in list(nowhere.items())[:NAMES_MAX]]
-        parts += _more(sum(map(len, list(nowhere.values())[NAMES_MAX:])))
+    if nowhere := answer["nowhere"]:
+        lines = [_line(f"{why} ({some(names)})" if names[1:] else why) for why, names in folded(nowhere.items())]
+        title = Text(f"Cannot run anywhere ({len(nowhere)})", "bold")
+        parts += [Text(), title, *lines[:NAMES_MAX], *_more(len(lines) - NAMES_MAX)]
     return parts
 
 

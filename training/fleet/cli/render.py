@@ -29,8 +29,7 @@ from training.fleet.wire.words import (
     under_way,
     unlike,
 )
-from training.printable import counted, one_line, printable, size
-from training.printable import some as some_of
+from training.printable import counted, one_line, printable, size, some
 
 _ID_SHOWN = 12
 _SETS_SHOWN = 3  # data sets of a host, those used last
@@ -187,21 +186,21 @@ def render_workers(answer: Json) -> RenderableType:
     now, workers = answer["now"], answer["workers"]
     if not workers:
         return Text("no worker has asked for work yet; start one with cis490-trainer-worker")
-    data = {str(worker["hostname"]): _data(worker) for worker in workers}
-    some = ["DATA SETS"] if any(data.values()) else []
     rows = []
+    notes: list[RenderableType] = []
     for worker in workers:
-        can, alive = worker["capability"], worker["alive"]
-        host = cell(worker["hostname"], "" if alive else "dim")
+        can, alive, name = worker["capability"], worker["alive"], worker["hostname"]
         seen = cell(ago(worker["last_seen"], now), "green" if alive else "red")
         free = _free(can.get("ram_available_gib"), can.get("ram_total_gib"))
-        sets = [data[str(worker["hostname"])] for _ in some]
         jobs = ", ".join(map(str, worker["jobs"]))
-        rows.append((host, seen, can.get("cpu_cores"), free, _gpu(can), *sets, jobs, _note(worker)))
-    shown = table("HOST", "SEEN", "CORES", "RAM FREE", "GPU", *some, "JOBS", "NOTE", rows=rows, right=("CORES",))
+        rows.append((cell(name, "" if alive else "dim"), seen, can.get("cpu_cores"), free, _gpu(can), jobs))
+        notes += [Text(f"{one_line(name)}: ") + note for note in (_note(worker), _data(worker)) if note]
+    made = table("HOST", "SEEN", "CORES", "RAM FREE", "GPU", "JOBS", rows=rows, right=("CORES",))
     other = [f"{printable(each['hostname'])} {one_line(each['unlike'], 60)}" for each in workers if each["unlike"]]
-    build = f"Not the receiver's program ({one_line(answer['build'], 60)}): {some_of(other)}"
-    return Group(shown, cell(build, "yellow", chars_max=400)) if other else shown
+    if other:
+        build = f"Not the receiver's program ({one_line(answer['build'], 60)}): {some(other)}"
+        notes.append(cell(build, "yellow", chars_max=400))
+    return Group(made, *([Text()] if notes else []), *notes)
 
 
 def _note(worker: Json) -> Text:
@@ -235,17 +234,15 @@ def _gpu(capability: Json) -> str:
     )
 
 
-def _data(worker: Json) -> str:
-    """Return the text that says how much data sets take on a host, how much they may take, and the ids of the first
-    three; empty if there are none or the host reports none."""
+def _data(worker: Json) -> Text:
+    """Say how much data sets take on a host, how much they may take, and the ids of the first three; empty if there are
+    none or the host reports none."""
     told = worker["capability"].get("data_sets")
     here, most = (number(told.get(key)) if isinstance(told, Mapping) else None for key in ("bytes", "bytes_max"))
     if not here or most is None:
-        return ""
-    sets = [each for each in told.get("sets") or [] if isinstance(each, Mapping)]
-    names = [str(each.get("dataset_id"))[:12] for each in sets]
-    more = ", …" if len(names) > _SETS_SHOWN else ""
-    return f"{size(here)} of {size(most)}: {', '.join(names[:_SETS_SHOWN])}{more}"
+        return Text()
+    names = [str(each.get("dataset_id"))[:12] for each in told.get("sets") or [] if isinstance(each, Mapping)]
+    return cell(f"keeps data sets, {size(here)} of {size(most)}: {some(names, _SETS_SHOWN)}", "dim")
 
 
 def moved_line(ref: str, answer: Json) -> str:

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
 from training.fleet.cli.render import cancelled_line, cell, not_shown, state, table
-from training.fleet.wire.words import STATUSES, Json, ago, called, eta, held, left, progress
+from training.fleet.wire.words import STATUSES, Json, ago, called, folded, held, left, under_way
 from training.printable import counted, one_line, some
 
 _PENDING_SHOWN = 40
@@ -55,37 +56,46 @@ def render_status(data: Json, health: Json) -> RenderableType:
         parts.append(cell(health["detail"], "bold yellow"))
     parts += [Text(), _status_table(data)] if data["jobs"] else []
     for key, title in HOSTS_AND_DATA.items():
-        named = [{"name": name, "reason": reason} for name, reason in sorted(data[key].items())]
-        parts += _named(title, named, "reason", "bold yellow")
+        parts += _section(title, sorted(data[key].items()), "hosts")
     if not data["complete"]:
         parts.append(Text("The queue is long: see all of it with `cis490-jobs list`.", "dim"))
-    parts += _named("Failed", data["failed"], "error", "bold red")
-    parts += _cancelled(data["cancelled_in_plan"], data["now"])
-    told = [{"name": each["name"], "held": held(each, data["now"])} for each in data["held"]]
-    parts += _named("Held until `cis490-jobs unhold`", _grouped(told, "held"), "held", "bold yellow")
-    parts += _named("Cannot run anywhere", _grouped(data["cannot_run"], "obstacle"), "obstacle", "bold yellow")
-    parts += _named("Passed over", _grouped(data["passed_over"], "obstacle"), "obstacle", "bold yellow")
+    failed = [(called(each, _NAME_SHOWN), _why_failed(each)) for each in data["failed"]]
+    parts += _section("Failed", failed, style="bold red")
+    if over := data["cancelled_in_plan"]:
+        line = cancelled_line(len(over))
+        told = [(each["name"], f"{each['ended_by']}, {ago(each['finished_at'], data['now'])}") for each in over]
+        parts += _section(line[0].upper() + line[1:], told)
+    told = [(each["name"], held(each, data["now"])) for each in data["held"]]
+    parts += _section("Held until `cis490-jobs unhold`", told)
+    parts += _section("Cannot run anywhere", [(each["name"], each["obstacle"]) for each in data["cannot_run"]])
+    parts += _section("Passed over", [(each["name"], each["obstacle"]) for each in data["passed_over"]])
     parts += [cell(each, "bold yellow", chars_max=1000) for each in [*data["unlike"], *data["plan_notes"]]]
-    parts += _named("Worth knowing", _grouped(data["notes"], "note"), "note", "bold yellow")
+    parts += _section("Worth knowing", [(each["name"], each["note"]) for each in data["notes"]])
     return Group(*parts)
 
 
-def _cancelled(entries: Sequence[Json], now: object) -> list[RenderableType]:
-    """Render the cancelled jobs that the plan names, under a warning; nothing if there are none."""
-    if not entries:
+def _why_failed(entry: Json) -> str:
+    """Return a failed job's error, and on a line of its own what ended the job."""
+    error = one_line(entry["error"] or "no reason was given", 400)
+    return f"{error}\n{one_line(entry['ended_by'], 400)}" if entry["ended_by"] else error
+
+
+def _section(
+    title: str, told: Sequence[tuple[object, str]], things: str = "jobs", style: str = "bold yellow"
+) -> list[RenderableType]:
+    """Render (name, reason) pairs under a title: each reason once, with the names of those that have it."""
+    if not told:
         return []
-    told = [{"name": each["name"], "why": f"{each['ended_by']}, {ago(each['finished_at'], now)}"} for each in entries]
-    line = cancelled_line(len(entries))
-    return _named(line[0].upper() + line[1:], told, "why", "bold yellow")
-
-
-def _grouped(entries: Sequence[Json], key: str) -> list[Json]:
-    """Return one entry for each value of ``key``; the entry names a few of the jobs with that value."""
-    groups: dict[str, list[str]] = {}
-    for entry in entries:
-        name = one_line(entry["name"], _NAME_SHOWN)
-        groups.setdefault(str(entry.get(key)), []).append(name)
-    return [{"name": some(names, _NAMES_IN_GROUP), key: said} for said, names in groups.items()]
+    said = [*folded(((one_line(name, _NAME_SHOWN), why) for name, why in told), things)]
+    lines: list[RenderableType] = [Text(), Text(title, style)]
+    for sentence, names in said[:_NAMED_SHOWN]:
+        first, *more = sentence.split("\n")
+        more += [some(names, _NAMES_IN_GROUP)] if len(names) > 1 else []
+        lines.append(Padding(Text(one_line(first, 600)), (0, 0, 0, 2), expand=False))
+        lines += [Padding(Text(each, "dim"), (0, 0, 0, 4), expand=False) for each in more]
+    if len(said) > _NAMED_SHOWN:
+        lines.append(Text(f"  … and {len(said) - _NAMED_SHOWN} more", "dim"))
+    return lines
 
 
 def _counts(counts: Json, unplanned: Json) -> Text:
@@ -109,26 +119,12 @@ def _status_table(data: Json) -> RenderableType:
         if waits and pending > _PENDING_SHOWN:
             continue
         since = (not waits and (view["finished_at"] or view["claimed_at"])) or view["created_at"]
-        times = eta(view, data["now"]), ago(since, data["now"])
-        rows.append((view["name"], state(view), view["host"], progress(view), *times))
-    made = table("JOB", "STATE", "HOST", "PROGRESS", "ETA", "SINCE", rows=rows, right=("ETA",))
+        times = under_way(view, data["now"]), ago(since, data["now"])
+        rows.append((view["name"], state(view), view["host"], *times))
+    made = table("JOB", "STATE", "HOST", "PROGRESS", "SINCE", rows=rows)
     lines = []
     if pending > _PENDING_SHOWN:
         lines.append(f"… and {pending - _PENDING_SHOWN} more pending")
     if hidden := len(data["jobs"]) - len(current):
         lines.append(not_shown(hidden))
     return Group(made, *(Text(line, "dim") for line in lines))
-
-
-def _named(title: str, entries: Sequence[Json], key: str, style: str) -> list[RenderableType]:
-    if not entries:
-        return []
-    lines: list[RenderableType] = [Text(), Text(title, style)]
-    for entry in entries[:_NAMED_SHOWN]:
-        reason = one_line(entry.get(key) or "no reason was given", 400)
-        lines.append(Text(f"  {called(entry, _NAMES_IN_GROUP * 64)}: {reason}"))
-        if entry.get("ended_by"):
-            lines.append(Text(f"    {one_line(entry['ended_by'], 400)}", "dim"))
-    if len(entries) > _NAMED_SHOWN:
-        lines.append(Text(f"  … and {len(entries) - _NAMED_SHOWN} more", "dim"))
-    return lines

@@ -16,7 +16,19 @@ from typing import NamedTuple
 
 from training.fleet.scheduling import booking
 from training.fleet.scheduling.booking import UNTRIED_MOST, most_at_once
-from training.fleet.scheduling.job import AMOUNTS, Attempt, EndReason, FailedBy, Fault, Host, Job, JobStatus, Needs
+from training.fleet.scheduling.job import (
+    AMOUNTS,
+    CONSTRAINTS,
+    Amount,
+    Attempt,
+    EndReason,
+    FailedBy,
+    Fault,
+    Host,
+    Job,
+    JobStatus,
+    Needs,
+)
 from training.frozen import frozen
 from training.strict_json import Json
 
@@ -109,19 +121,19 @@ def is_named(host: str, names: Collection[str]) -> bool:
 
 def _by_name(needs: Needs, host: Host) -> str | None:
     if needs.denied_hosts and is_named(host.name, needs.denied_hosts):
-        return f"host {host.name} is in the job's denied_hosts"
+        return "the host is in the job's denied_hosts"
     if needs.allowed_hosts and not is_named(host.name, needs.allowed_hosts):
-        return f"host {host.name} not in whitelist {_listed(needs.allowed_hosts)} (allowed_hosts)"
+        return f"the host is not in whitelist {_listed(needs.allowed_hosts)} (allowed_hosts)"
     return None
 
 
 def _by_model(needs: Needs, host: Host) -> str | None:
     if needs.model in host.deny_jobs:
-        return f"model {needs.model} is in the deny_jobs of host {host.name}"
+        return "the model is in the host's deny_jobs"
     if host.allow_jobs and needs.model not in host.allow_jobs:
-        return f"model {needs.model} not in whitelist {_listed(host.allow_jobs)} (allow_jobs of host {host.name})"
+        return f"the model is not in whitelist {_listed(host.allow_jobs)} (the host's allow_jobs)"
     if needs.model in host.outdated:
-        return f"{needs.model} has other flags on host {host.name} than in the plan; update the checkout there"
+        return "the model has other flags there than in the plan; update the checkout there"
     return None
 
 
@@ -157,6 +169,20 @@ def has_more_memory(needs: Needs, host: Host) -> str | None:
     ):
         if above > 0 and here <= above:
             return f"the job ran out of {kind} with {above:.1f} GiB in all, and here are {here:.1f}"
+    return None
+
+
+def unmet(needs: Needs, hosts: Collection[Host]) -> str | None:
+    """Return the need that none of these hosts meets, such as "needs a GPU, and no host has one"; None if there is no
+    such need. Hosts and models are not named, so that jobs with the same need have the same text."""
+    if needs.require_cuda and not any(host.cuda for host in hosts):
+        return "needs a GPU, and no host has one"
+    amounts = AMOUNTS | ({"min_vram_gib": Amount("vram_free_gib")} if needs.require_cuda else {})
+    for key, amount in amounts.items():
+        wanted, most = getattr(needs, key), max(getattr(host, amount.attribute) for host in hosts)
+        if most < wanted:
+            words = str(CONSTRAINTS[key].metadata["words"]).format(wanted)
+            return f"needs {words}, and no host has more than {most:.4g}{'' if amount.lasts else ' free'}"
     return None
 
 

@@ -42,17 +42,18 @@ def outlook(needs: Needs, hosts: Mapping[Host, float | None], out: Mapping[str, 
     silent; None: it is not silent."""
     if not hosts:
         return Outlook("no worker has asked for work yet; start one")
-    reasons, silent = [], []
+    reasons, silent = dict[str, list[str]](), []
     for host, unheard_s in hosts.items():
         misfit = misfit_of(needs, host, out)
         if misfit is not None:
-            reasons.append(f"{host.name}: {misfit}")
+            reasons.setdefault(misfit, []).append(host.name)
         elif unheard_s is None:
             return Outlook()
         else:
             silent.append((unheard_s, host.name))
     if not silent:
-        return Outlook("; ".join(reasons))
+        by_host = "; ".join(f"{some(names)}: {why}" for why, names in reasons.items())
+        return Outlook(rules.unmet(needs, hosts) or by_host)
     named = [f"{name}, not seen for {duration(unheard_s)}" for unheard_s, name in sorted(silent)]
     more = f" or {len(named) - 3} more" if len(named) > 3 else ""
     return Outlook(waits_for=f"waits for {' or '.join(named[:3])}{more}")

@@ -7,7 +7,7 @@ form, such as ``progress``, may be of any type.
 
 import math
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from training.fleet.wire.constants import HEARTBEAT_S
@@ -223,6 +223,18 @@ def share_done(view: Json) -> float | None:
     keys = ("bytes", "bytes_total") if fetching else ("epoch", "epochs")
     done, planned = number(said.get(keys[0])), number(said.get(keys[1]))
     return None if done is None or not planned or not 0 <= done <= planned else done / planned
+
+
+def folded(entries: Iterable[tuple[object, str]], things: str = "jobs") -> Iterator[tuple[str, list[str]]]:
+    """Yield each reason in (name, reason) pairs once, as a sentence with the names that have it. Jobs are counted where
+    they are several: "8 jobs need a GPU, and no host has one"."""
+    groups: dict[str, list[str]] = {}
+    for name, why in entries:
+        groups.setdefault(why, []).append(str(name))
+    for why, names in groups.items():
+        who = names[0] if len(names) == 1 else counted(len(names), things)
+        need = why.removeprefix("needs ") if why.startswith("needs ") else ""
+        yield f"{who} need{'s' if len(names) == 1 else ''} {need}" if need else f"{who}: {why}", names
 
 
 def silence(view: Json, now: object) -> str:
