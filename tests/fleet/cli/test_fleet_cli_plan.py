@@ -126,6 +126,8 @@ def test_apply_asks_puts_the_file_in_place_and_keeps_the_one_before(desk):
     assert (desk.names(), desk.manifest.read_text(), desk.before.exists()) == (["a"], OLD, False)
     assert desk("apply", str(desk.file), typed="y\n") == 0
     assert desk.names() == ["a", "b[seed=7]", "b[seed=8]"]
+    for once in ("  b[seed=7]", "  b[seed=8]", "  a, priority: at once"):
+        assert desk.out.count(f"{once}\n") == 1
     assert (desk.manifest.read_text(), desk.before.read_text()) == (NEW, OLD)
     assert desk.manifest.stat().st_mode & 0o777 == 0o640
     assert desk("apply", str(desk.file), "--yes") == 0

@@ -107,7 +107,7 @@ def apply(
         code = UNREACHABLE if isinstance(error, Unreachable | Unavailable) else REFUSED
         raise CannotError(f"{error}{where}", code) from None
     shape = {"plan": answer, "reload": reload, "kept": None if kept is None else str(kept)}
-    said = [render_reload(reload)]
+    said = [render_reload(reload, None if context.as_json else answer["reload"])]
     if kept is not None:
         said.append(printable(f"the earlier manifest is kept as {kept}"))
     context.show(shape, "\n".join(said))

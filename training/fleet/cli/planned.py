@@ -6,10 +6,10 @@ from pathlib import PurePath
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from training.fleet.cli.render import cancelled_line, edited, short_id, table
+from training.fleet.cli.render import cancelled_line, edited, item, short_id, table
 from training.fleet.scheduling.edits import LISTED_MAX, counts
 from training.fleet.wire.words import Json, ago, day, folded, size
-from training.printable import counted, one_line, printable, some
+from training.printable import counted, printable, some
 
 NAMES_MAX = 40  # of one kind, in the list
 OBSTACLES_MAX = 3
@@ -21,19 +21,17 @@ def render_plan(answer: Json, file: PurePath | None = None) -> RenderableType:
     of_whom = printable(str(file) if file is not None else answer["file"] or "the manifest")
     parts: list[RenderableType] = [Text(f"{of_whom}: {_summary(answer)}", "bold")]
     new = [each["name"] for each in jobs if each["state"] == "new"]
-    parts += _section("New", reload["inserted"], (_line(name) for name in new))
+    parts += _section("New", reload["inserted"], (item(name) for name in new))
     rotations = answer["rotations"]
-    parts += _section("Rotations", len(rotations), (_line(_rotation(each)) for each in rotations))
+    parts += _section("Rotations", len(rotations), (item(_rotation(each)) for each in rotations))
     edits = [edit for edit in reload["edits"] if edit["kind"] not in ("left", "stands")]
-    parts += _section("Edited", len(edits), (_line(edited(edit, now)) for edit in edits), LISTED_MAX)
+    parts += _section("Edited", len(edits), (item(edited(edit, now)) for edit in edits), LISTED_MAX)
     left = [edit for edit in reload["edits"] if edit["kind"] == "left"]
     left.sort(key=lambda edit: str(edit["name"]))
-    parts += _section(
-        "No longer named", reload["removed"], (_line(f"{edit['name']}: {edit['holds']}") for edit in left)
-    )
+    parts += _folded("No longer named", reload["removed"], [(edit["name"], edit["holds"]) for edit in left])
     running = [each for each in jobs if each["state"] in ("claimed", "running")]
     lines = (f"{each['name']} on {each['host']}, since {ago(each['at'], now)}" for each in running)
-    parts += _section("Running, and continues", len(running), map(_line, lines))
+    parts += _section("Running, and continues", len(running), map(item, lines))
     states = answer["states"]
     completed = [each for each in jobs if each["state"] == "completed"]
     gone = [each for each in completed if each["removed"]]
@@ -43,16 +41,16 @@ def render_plan(answer: Json, file: PurePath | None = None) -> RenderableType:
         parts += [Text(), Text(f"Already trained ({count})", "bold"), _trained(trained, now)]
         parts += _more(count - min(len(trained), NAMES_MAX))
     lines = (f"{each['name']}: removed on {day(each['removed']['at'])}: {each['removed']['why']}" for each in gone)
-    parts += _section("Trained, model not kept; not trained again until requeued", len(gone), map(_line, lines))
+    parts += _section("Trained, model not kept; not trained again until requeued", len(gone), map(item, lines))
     over = [each for each in jobs if each["state"] in ("failed", "cancelled")]
     lines = (f"{each['name']}: {each['state']}{f' ({by})' if (by := each['ended_by']) else ''}" for each in over)
-    parts += _section("Ended without a model; not trained again until requeued", len(over), map(_line, lines))
+    parts += _section("Ended without a model; not trained again until requeued", len(over), map(item, lines))
     parts += _hosts(answer)
     advice = answer["memory"]
-    parts += _section("Memory to ask for", len(advice), (_line(_memory(each)) for each in advice))
+    parts += _section("Memory to ask for", len(advice), (item(_memory(each)) for each in advice))
     if reload["cancelled"]:
         parts += [Text(), Text(cancelled_line(reload["cancelled"]), "yellow")]
-    parts += [Text(f"note: {one_line(note, 600)}") for note in reload["notes"]]
+    parts += [item(f"note: {note}", indent=0) for note in reload["notes"]]
     return Group(*parts)
 
 
@@ -64,19 +62,23 @@ def _summary(answer: Json) -> str:
     return f"{jobs}; a reload would change this: {counts({**reload, 'unchanged': 0})}"
 
 
-def _section(title: str, count: int, lines: Iterable[Text], most: int = NAMES_MAX) -> list[RenderableType]:
+def _section(title: str, count: int, lines: Iterable[RenderableType], most: int = NAMES_MAX) -> list[RenderableType]:
     shown = [line for line, _ in zip(lines, range(most), strict=False)]
     if not count:
         return []
     return [Text(), Text(f"{title} ({count})", "bold"), *shown, *_more(count - len(shown))]
 
 
+def _folded(title: str, count: int, told: Sequence[tuple[str, str]]) -> list[RenderableType]:
+    """Render the (name, reason) pairs of some of ``count`` jobs: each reason once, with a few names."""
+    said = [*folded(told)][:NAMES_MAX]
+    lines = [item(f"{why} ({some(names)})" if names[1:] else why) for why, names in said]
+    more = _more(count - sum(len(names) for _, names in said))
+    return [Text(), Text(f"{title} ({count})", "bold"), *lines, *more] if count else []
+
+
 def _more(count: int) -> list[RenderableType]:
     return [Text(f"  … and {count} more")] if count > 0 else []
-
-
-def _line(words: object) -> Text:
-    return Text(f"  {one_line(words, 600)}")
 
 
 def _rotation(each: Json) -> str:
@@ -101,19 +103,16 @@ def _hosts(answer: Json) -> list[RenderableType]:
         return []
     parts: list[RenderableType] = []
     if answer["hosts"]:
-        rows = []
-        for host in answer["hosts"]:
-            names = [one_line(name, 140) for name in host["jobs"]]
-            note = f" ({host['note']})" if host["note"] else ""
-            jobs = some(names, len(names), host["takes"])
-            rows.append((f"{host['host']}{note}", f"{host['takes']} of {waiting}", jobs, _obstacles(host["obstacles"])))
         title = Text(f"What each host could take of the {counted(waiting, 'jobs')} that would wait", "bold")
-        heads = ("HOST", "COULD TAKE", "JOBS", "WHY NOT THE OTHERS")
-        parts += [Text(), title, table(*heads, rows=rows, right=("COULD TAKE",))]
-    if nowhere := answer["nowhere"]:
-        lines = [_line(f"{why} ({some(names)})" if names[1:] else why) for why, names in folded(nowhere.items())]
-        title = Text(f"Cannot run anywhere ({len(nowhere)})", "bold")
-        parts += [Text(), title, *lines[:NAMES_MAX], *_more(len(lines) - NAMES_MAX)]
+        parts += [Text(), title]
+    for host in answer["hosts"]:
+        note = f" ({host['note']})" if host["note"] else ""
+        jobs = f": {some(host['jobs'], len(host['jobs']), host['takes'])}" if host["jobs"] else ""
+        parts.append(item(f"{host['host']}{note}: {host['takes']} of {waiting}{jobs}"))
+        worst = sorted(host["obstacles"].items(), key=lambda each: (-each[1], each[0]))
+        parts += [item(f"not {count}: {why}", "dim", indent=4) for why, count in worst[:OBSTACLES_MAX]]
+        parts += [item(f"{len(worst) - OBSTACLES_MAX} more reasons", "dim", indent=4)] if worst[OBSTACLES_MAX:] else []
+    parts += _folded("Cannot run anywhere", len(answer["nowhere"]), [*answer["nowhere"].items()])
     return parts
 
 
@@ -123,9 +122,3 @@ def _memory(advice: Json) -> str:
     held = size(advice["held_gib"] * 2**30)
     of, ask = some(advice["jobs"], 3, advice["count"]), advice["propose_gib"]
     return f"{of}: min_ram_gib = {ask:g}; {now}, such a trainer held up to {held}"
-
-
-def _obstacles(found: Json) -> str:
-    worst = sorted(found.items(), key=lambda each: (-each[1], each[0]))
-    more = [f"{len(worst) - OBSTACLES_MAX} more reasons"] if len(worst) > OBSTACLES_MAX else []
-    return "; ".join([*(f"{count}: {why}" for why, count in worst[:OBSTACLES_MAX]), *more])

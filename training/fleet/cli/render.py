@@ -9,6 +9,7 @@ from rich import box
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderableType
 from rich.measure import Measurement
+from rich.padding import Padding
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
@@ -42,6 +43,11 @@ def cell(value: object, style: str = "", *, chars_max: int = 200) -> Text:
     """Return remote text as a table's cell: in one line, cut to ``chars_max`` characters, without control characters or
     markup."""
     return Text("" if value is None else one_line(value, chars_max), style=style)
+
+
+def item(words: object, style: str = "", *, indent: int = 2) -> RenderableType:
+    """Return remote text as one entry of a list; its further lines on a terminal are indented, too."""
+    return Padding(cell(words, style, chars_max=2000), (0, 0, 0, indent), expand=False)
 
 
 def shortened(name: str, console: Console) -> str:
@@ -267,21 +273,23 @@ def edited(edit: Json, now: object) -> str:
     return sentence(edit) + (f", {ago(edit['since'], now)}" if edit["since"] else "")
 
 
-def render_reload(answer: Json) -> str:
-    """Return as text what a reload changed: the counts in one line, then each listed edit, then notes."""
-    now, edits = answer["now"], answer["edits"]
+def render_reload(answer: Json, shown: Json | None = None) -> str:
+    """Return as text what a reload changed: the counts in one line, then each listed edit, then notes. Edits and notes
+    that the plan has ``shown`` are left out."""
+    known = shown or {"edits": (), "notes": ()}
+    now, edits = answer["now"], [edit for edit in answer["edits"] if edit not in known["edits"]]
     saved = ago(answer["saved_at"], now)
     file = f"{answer['file']}, saved {saved or 'at an unknown time'}: " if answer["file"] else ""
     line = counts(answer)
     if answer["removed"]:
         line += "; removed jobs stay until they are cancelled (`cis490-jobs cancel --removed`)"
     lines = [file + line]
-    if answer["cancelled"]:
+    if answer["cancelled"] and not shown:
         lines.append(cancelled_line(answer["cancelled"]))
     lines += [f"  {edited(edit, now)}" for edit in edits]
     if len(edits) >= LISTED_MAX:
         lines.append(f"  … these are the first {LISTED_MAX}")
-    lines += [f"note: {one_line(note, 600)}" for note in answer["notes"]]
+    lines += [f"note: {one_line(note, 600)}" for note in answer["notes"] if note not in known["notes"]]
     return "\n".join(printable(each) for each in lines)
 
 

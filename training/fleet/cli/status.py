@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
-from training.fleet.cli.render import cancelled_line, cell, not_shown, state, table
+from training.fleet.cli.render import cancelled_line, cell, item, not_shown, state, table
 from training.fleet.wire.words import STATUSES, Json, ago, called, folded, held, left, under_way
 from training.printable import counted, one_line, some
 
@@ -91,8 +90,7 @@ def _section(
     for sentence, names in said[:_NAMED_SHOWN]:
         first, *more = sentence.split("\n")
         more += [some(names, _NAMES_IN_GROUP)] if len(names) > 1 else []
-        lines.append(Padding(Text(one_line(first, 600)), (0, 0, 0, 2), expand=False))
-        lines += [Padding(Text(each, "dim"), (0, 0, 0, 4), expand=False) for each in more]
+        lines += [item(first), *(item(each, "dim", indent=4) for each in more)]
     if len(said) > _NAMED_SHOWN:
         lines.append(Text(f"  … and {len(said) - _NAMED_SHOWN} more", "dim"))
     return lines
