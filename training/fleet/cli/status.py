@@ -117,7 +117,7 @@ def _status_table(data: Json) -> RenderableType:
         if waits and pending > _PENDING_SHOWN:
             continue
         since = (not waits and (view["finished_at"] or view["claimed_at"])) or view["created_at"]
-        times = under_way(view, data["now"]), ago(since, data["now"])
+        times = under_way(view, data["now"]).replace("about ", ""), ago(since, data["now"])
         rows.append((view["name"], state(view), view["host"], *times))
     made = table("JOB", "STATE", "HOST", "PROGRESS", "SINCE", rows=rows)
     lines = []
