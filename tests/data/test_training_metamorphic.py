@@ -86,7 +86,7 @@ def reported(folder, rows, options=(), *flags):
 def figures(report):
     """Figures, verdict and level by the plain table's names of hosts and classes."""
     names = report["classes"]
-    text = json.dumps({key: report[key] for key in (*FIGURES, "verdict", "verdict_level")})
+    text = json.dumps({key: report[key] for key in (*FIGURES, "verdict", "verdict_more", "verdict_level")})
     for kind in ("benign", "malicious"):
         text = text.replace(names["words"][kind], kind)
         for name in names[kind]:
@@ -174,7 +174,7 @@ SAID = {
 def test_what_is_to_be_known_of_the_table_is_said_of_the_model(tmp_path, name):
     rows, options, says = SAID[name]
     found = reported(tmp_path, rows, options)
-    assert re.search(says, found["verdict"]), found["verdict"]
+    assert re.search(says, said := found["verdict"] + found["verdict_more"]), said
     assert found["verdict_level"] != "good"
 
 

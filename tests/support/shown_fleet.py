@@ -109,6 +109,7 @@ def a_report(auroc=0.9, half=0.04, level="good", **parts):
     report = {
         "metrics": {"test": {**figures, "alerts_per_host_day": alarms}},
         "operating_point": {"target_fpr": 0.05},
+        "incidents": {"false_per_host_day": {"value": 40.0, "ci95": [3.0, 90.0]}},
         "per_host": {"office-print": host, "workshop": {**host, "one_class": "benign", "auroc": {"value": None}}},
         "baselines": {"logistic_regression": {"auroc": figure(auroc - 0.05)}},
         "curves": {"roc": [{"label": "malicious1", "points": [[x / 40, (x / 40) ** (1 - auroc)] for x in range(41)]}]},
@@ -121,7 +122,9 @@ def a_report(auroc=0.9, half=0.04, level="good", **parts):
             "n": {"test": {"windows": 480, "episodes": 24}},
         },
         "run_key": {"data": "d" * 64},
-        "verdict": f"Catches {100 * auroc - 10:.0f} % of malicious-like windows, alarms in 6 % of benign ones.",
+        "verdict": f"Catches {100 * auroc - 10:.0f} % of malicious-like windows.\nCalls falsely about 40 times a day.",
+        "verdict_more": "It keeps its promise of 5 % false alarms.",
+        "verdict_why": "" if level == "good" else "it may catch little",
         "verdict_level": level,
         "notes": ["The test side has no window of malicious2."],
     }

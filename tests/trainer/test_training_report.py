@@ -136,7 +136,13 @@ def test_the_page_shows_thresholds_by_host_beside_the_calibrated_one():
     one |= {"calibrated_fpr": 0.33, "calibrated_tpr": None}
     made = report(thresholds={"rule": "only_up", "why": "", "all": {}, "hosts": {"lab-c": one}})
     page = render(made)
-    for words in ("Thresholds by host", "0.91", "40 windows", "81.0 %", "0.7: – caught, 33.0 % false alarms"):
+    for words in (
+        "Thresholds by host",
+        "0.91",
+        "40 windows",
+        "81.0\N{NO-BREAK SPACE}%",
+        "0.7: – caught, 33.0\N{NO-BREAK SPACE}% false alarms",
+    ):
         assert words in page
     assert "Thresholds by host" not in render(report())
 

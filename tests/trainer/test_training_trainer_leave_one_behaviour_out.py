@@ -80,7 +80,10 @@ def test_a_quick_family_measures_it_unasked_and_others_say_what_does(data, tmp_p
     assert plain["metrics"] == asked_for["metrics"], "the model that is kept was shown everything"
     said = report_of(tmp_path / "host", "mlp")
     assert said["new_behaviours"]["all"] is None
-    assert "is not measured: it takes 2 more trainings, which the split recipe 'behaviour' makes." in said["verdict"]
+    assert (
+        "New behaviours are not measured: it takes 2 more trainings, which the split recipe 'behaviour' makes."
+        in said["verdict"]
+    )
     assert "Not measured: it takes" in render(said)
 
 

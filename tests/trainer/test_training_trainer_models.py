@@ -383,6 +383,6 @@ def test_a_class_that_never_trained_does_not_decide_the_headline(tmp_path):
     assert report["split"]["never_trained"] == ["miner"]
     assert test["auroc_trained"]["value"] > test["auroc"]["value"]
     assert test["balanced_accuracy_trained"]["value"] > test["balanced_accuracy"]["value"]
-    assert "No window of 'miner' trained" in report["verdict"]
+    assert "No window of 'miner' trained" in report["verdict_more"]
     assert "The train side has no window of miner." in report["notes"]
     assert report["verdict_level"] != "good"

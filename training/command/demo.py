@@ -1,16 +1,15 @@
 """`cis490 demo` (in a clone, `make demo`): the whole fleet on one machine, from recorded telemetry to verified models.
 
 The demo builds the data set from the recorded sample, starts a receiver and two workers as separate processes, and
-shows the jobs while they are trained. It ends with a table of the models and how far they can be trusted. The exit code
-is 0 only when every job ended as it should, every artifact was verified, and the watch of this machine worked. All
-files are under demo/, each run in a folder of its own. However this program ends, the processes that it started end
-with it.
+shows the jobs while they are trained. It ends with one screen: a table of the models, which one to use, what the watch
+of this machine saw, and what to type next. The exit code is 0 only when every job ended as it should, every artifact
+was verified, and the watch of this machine worked. All files are under demo/, each run in a folder of its own. However
+this program ends, the processes that it started end with it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
 import shutil
@@ -24,7 +23,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -36,11 +35,13 @@ from training.command_line import parser_of
 from training.fleet.cli.models import BundleRefused, fetch_model
 from training.fleet.cli.render import cell
 from training.fleet.cli.report import write_site
+from training.fleet.cli.standings import standings
 from training.fleet.cli.status import render_status, status_data
 from training.fleet.client.client import ClientError, FleetClient
 from training.fleet.process.supervise import CommandSpec, LocalProcess, LocalRunner
+from training.fleet.wire.results import which
 from training.fleet.wire.words import duration
-from training.printable import one_line, printable_lines
+from training.printable import counted, one_line, printable_lines
 from training.streams import replace_unprintable
 
 WORK = HOME.absolute() / "demo"
@@ -48,10 +49,12 @@ RUNS_KEPT = 3
 HOSTS = ("office-print", "spectral-desktop")
 WATCHING = "gbt_realistic.ckpt.json"
 OWN = "this-host"
-NOBODY_CALLED = (
-    "  The watch called no person, though hashes were ground: the model knows the four containers of the sample, not "
-    "this machine. For a model that knows yours, train on recordings of your own; docs/watch.md leads on."
+CALLED = "The watch of this host called a person while a program here ground hashes, as a miner does."
+NOT_CALLED = (
+    "The watch here called no person when hashes were ground: it knows the sample's hosts, not this one "
+    "(docs/watch.md)."
 )
+FAILED = "The watch of this host failed."
 REFERENCE_S, WATCHED_S, QUIET_S = 42, 30, 12
 START_S = 60.0
 STOP_S = 30.0
@@ -117,14 +120,15 @@ class Demo:
         jobs = self._watch(workers)
         for worker in workers:
             worker.terminate()
-        models = self._fetch(jobs)
+        good = self._fetch(jobs)
         self._say_failures(jobs)
         self.console.print(forecasts(self.foretold, jobs))
-        good = self._say_models(jobs, models)
-        site = self._write_site()
-        good = self._watch_this_host() and good
-        self._say_next(jobs, self.clock.monotonic() - began, site)
-        return 0 if good else 1
+        models, site = self.client.models()["models"], self._write_site()
+        watched = self._watch_this_host()
+        trained, took_s = sum(job["status"] == "completed" for job in jobs), self.clock.monotonic() - began
+        host = f"{counted(trained, 'models')} trained and verified in {duration(took_s)}. {watched}"
+        self.console.print(ending(models, host, site, _command()), highlight=False)
+        return 0 if good and watched != FAILED else 1
 
     def close(self) -> None:
         """End every process that was started."""
@@ -221,39 +225,14 @@ class Demo:
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────
 
-    def _fetch(self, jobs: list[Json]) -> dict[str, Json]:
-        """Fetch, verify and unpack every model; return the models' reports by job id."""
-        self._step("Fetching every model back from the receiver and verifying it")
-        reports: dict[str, Json] = {}
+    def _fetch(self, jobs: list[Json]) -> bool:
+        """Fetch, verify and unpack every model; return whether each job ended as it should."""
+        folder = self.folder / "fetched"
+        self._step(f"Fetching every model back from the receiver into {_short(folder)} and verifying it")
         for job in jobs:
             if job["status"] == "completed":
-                folder = self.folder / "fetched" / job["name"]
-                _, files = fetch_model(self.client, self.client.job(job["job_id"]), folder, None)
-                report = [file.name for file in files if file.name.endswith("train.json")]
-                text = (folder / report[0]).read_text(encoding="utf-8") if report else "{}"
-                reports[job["job_id"]] = json.loads(text)
-        return reports
-
-    def _say_models(self, jobs: list[Json], reports: dict[str, Json]) -> bool:
-        figures = Table(title="\nModels", title_justify="left", header_style="bold", box=None)
-        for column in ("model", "test AUROC [95 %]", "logistic", "not shown*", "false alarms*", "artifact"):
-            figures.add_column(column, no_wrap=True, overflow="fold")
-        verdicts = Table(title="\nVerdicts", title_justify="left", show_header=False, box=None)
-        for job in jobs:
-            if job["job_id"] in reports:
-                figures.add_row(*_figures(job, reports[job["job_id"]]))
-                verdicts.add_row(cell(job["name"]), _verdict(reports[job["job_id"]]))
-        self.console.print(figures)
-        self.console.print(_footnote(list(reports.values())), style="dim", highlight=False)
-        self.console.print(verdicts)
-        self.console.print()
-        self.console.print(
-            f"Bundles: {_short(self.folder / 'models')}, index: {_short(self.folder / 'models' / 'index.jsonl')}; "
-            f"unpacked: {_short(self.folder / 'fetched')}",
-            highlight=False,
-        )
-        expected = {job["job_id"] for job in jobs if not self._meant_to_fail(job)}
-        return expected == set(reports) and all(job["status"] == "failed" for job in jobs if self._meant_to_fail(job))
+                fetch_model(self.client, self.client.job(job["job_id"]), folder / job["name"], None)
+        return all(job["status"] == ("failed" if self._meant_to_fail(job) else "completed") for job in jobs)
 
     @staticmethod
     def _meant_to_fail(job: Json) -> bool:
@@ -271,30 +250,19 @@ class Demo:
             self.console.print(Text("\n".join(said)))
 
     def _write_site(self) -> str:
-        """Write the pages of this run, which outlive its receiver; return the address of the first page."""
+        """Write the pages of this run, which outlive its receiver; return the file with its models."""
         out = self.folder / "site"
         write_site(self.client, out, [], lambda *_: None)
-        return (out / "index.html").as_uri()
+        return _short(out / "models.html")
 
-    def _say_next(self, jobs: list[Json], took_s: float, site: str) -> None:
-        count = sum(job["status"] == "completed" for job in jobs)
-        self.console.print(
-            f"{count} models trained and verified in {duration(took_s)}.\n"
-            f"The pages of this run, for a browser: {site.replace('index.html', 'models.html')}\nNext: copy "
-            "etc/training_manifest.toml.example, record your own telemetry with "
-            f"`{_short(Path(sys.executable))} -m training.data.record --help`, and read docs/operations.md.",
-            highlight=False,
-        )
-
-    def _watch_this_host(self) -> bool:
+    def _watch_this_host(self) -> str:
         """Record this host's ordinary work, then watch the host with a fetched model, and stage something unusual.
 
-        Return False if the recording or the watch failed. Except on Linux, or without the model, nothing is done and
-        True is returned.
+        Return what happened, in a sentence. Except on Linux, or without the model, nothing is done.
         """
         found = sorted((self.folder / "fetched").rglob(WATCHING))
         if not found or sys.platform != "linux":
-            return True
+            return "This host was not watched: that needs Linux and the model gbt-realistic."
         self._step(f"Recording {REFERENCE_S} s of this host's ordinary work, its reference")
         reference = self.folder / "reference"
         record = ["training.data.record", "--host", OWN]
@@ -303,7 +271,7 @@ class Demo:
         )
         if not self._wait_for(recorded):
             self.console.print(cell(f"This host could not be recorded: {self._tail('reference')}", "red"))
-            return False
+            return FAILED
         self._step(
             f"Watching this host for {WATCHED_S} s with {found[0].name.partition('.')[0]}; after {QUIET_S} s a program "
             f"here grinds hashes, as a miner does"
@@ -322,9 +290,7 @@ class Demo:
         self._wait_for(staged)
         said = _read(self.folder / "watch.log")
         self.console.print(Text("\n".join(f"  {line}" for line in printable_lines(said))))
-        if " INCIDENT " not in said:
-            self.console.print(NOBODY_CALLED, highlight=False)
-        return ended
+        return (CALLED if " INCIDENT " in said else NOT_CALLED) if ended else FAILED
 
     # ── inside ──────────────────────────────────────────────────────────────────────────────
 
@@ -364,48 +330,24 @@ def forecasts(foretold: Mapping[str, Json], jobs: Sequence[Json]) -> Table:
     return made
 
 
-def _figures(job: Json, report: Json) -> tuple[Text, ...]:
-    metrics = (report.get("metrics") or {}).get("test") or {}
-    target = (report.get("operating_point") or {}).get("target_fpr")
-    realised = (metrics.get("fpr") or {}).get("value")
-    alarms = f"{_percent(target)} → {_percent(realised)}"
-    plain = ((report.get("baselines") or {}).get("logistic_regression") or {}).get("auroc") or {}
-    new = ((report.get("new_behaviours") or {}).get("all") or {}).get("auroc") or {}
-    return (
-        cell(job["name"]),
-        cell(_interval(metrics.get("auroc") or {})),
-        cell(_interval({"value": plain.get("value")})),
-        cell(_interval({"value": new.get("value")})),
-        cell(alarms),
-        cell(str(job["artifact_id"])[:12]),
+def ending(models: list[Json], host: str, site: str, command: str) -> Group:
+    """Make the last screen, of at most 24 lines of 80 columns with 14 models: a table of them, which one to use,
+    ``host``, which says what happened here, and three commands. ``site`` is the file with the models' page; ``command``
+    is how `cis490` is typed here."""
+    after = (
+        f"Next: {command} init           # a first plan for this machine",
+        f"      {command} record --help  # telemetry of your own",
+        f"      python3 -m webbrowser {site}",
     )
+    return Group(standings(models), Text(one_line(which(models), 400)), Text(host), *map(Text, after))
 
 
-def _footnote(reports: list[Json]) -> str:
-    """Return the note that explains the columns and, for a single tested host, says how little its figures prove."""
-    hosts = sorted({str(host) for report in reports for host in (report.get("split") or {}).get("unseen_hosts") or ()})
-    where = f"on {', '.join(hosts)}, which trained none of them" if hosts else "on the test side"
-    alone = '\n   One host and one seed are an anecdote: rotate = "hosts" in the plan asks each in turn.'
-    return (
-        f" * not shown: AUROC of behaviours left out of training in turn (where that takes seconds); "
-        f"false alarms: promised → realised, {where}.{alone if len(hosts) == 1 else ''}"
-    )
-
-
-def _verdict(report: Json) -> Text:
-    return cell(report.get("verdict") or "its report holds no verdict", chars_max=1000)
-
-
-def _interval(metric: Json) -> str:
-    if metric.get("value") is None:
-        return str(metric.get("reason") or "–")
-    low, high = metric.get("ci95") or (None, None)
-    bounds = "" if low is None or high is None else f" [{low:.3f}, {high:.3f}]"
-    return f"{metric['value']:.3f}{bounds}"
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f} %"
+def _command() -> str:
+    """Return how this installation's `cis490` is typed in this folder."""
+    beside = Path(sys.executable).with_name("cis490")
+    if shutil.which("cis490"):
+        return "cis490"
+    return _short(beside) if beside.exists() else f"{_short(Path(sys.executable))} -m training.command"
 
 
 def _short(path: Path) -> str:

@@ -146,7 +146,8 @@ def train(
     write_whole(args.reports_dir / f"{args.model}_{args.mode}_timing.json", text)
     keeper.discard()
     auroc = report["metrics"]["test"]["auroc"]["value"]
-    progress.event("done", checkpoint=path.name, metric=auroc, metric_name="test AUROC", verdict=report["verdict"])
+    said = {"verdict": report["verdict_level"], "why": report["verdict_why"]}
+    progress.event("done", checkpoint=path.name, metric=auroc, metric_name="test AUROC", **said)
 
 
 @dataclass(frozen=True)

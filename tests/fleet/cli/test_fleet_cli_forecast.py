@@ -14,7 +14,7 @@ from training.fleet.cli import program
 from training.fleet.cli.context import CommandContext
 from training.fleet.cli.forecast import clock, rendered, sentence
 from training.fleet.wire.forecasts import ForecastReply
-from training.fleet.wire.views import HealthReply, JobsReply, JobView
+from training.fleet.wire.views import Figure, HealthReply, JobsReply, JobView, ModelView, ResultView
 
 NOW = 1_700_000_000.0
 
@@ -154,3 +154,23 @@ def test_the_demo_shows_the_jobs_on_a_terminal(monkeypatch, tmp_path):
     monkeypatch.setattr(shown, "client", SimpleNamespace(**replies))
     assert shown._watch([]) == jobs
     assert "gbt-oracle" in out.getvalue()
+
+
+@pytest.mark.parametrize(("level", "says"), [("caution", "Use transformer_00-realistic, with"), ("poor", "Use none")])
+def test_the_demo_ends_with_one_screen(level, says):
+    known = {"auroc": Figure(value=0.93, low=0.885, high=0.978), "caught": Figure(value=1.0)}
+    known |= {"calls_a_day": Figure(value=1108.0), "because": "it may miss most incidents"}
+    judged = {"mode": "realistic", "standing": "tied", "result": ResultView(**known, level=level).to_dict()}
+    names = [f"transformer_{n:02}-realistic" for n in range(14)]
+    site, host = "demo/run-abcdefgh/site/models.html", f"14 models trained and verified in 6 min. {demo.NOT_CALLED}"
+    models = [whole(ModelView, name=name, **judged) for name in names]
+    shown = Console(file=io.StringIO(), width=80)
+    shown.print(demo.ending(models, host, site, ".venv/bin/cis490"))
+    lines = shown.file.getvalue().splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    rows = [line.split() for line in lines if line.startswith("transformer")]
+    figures = ["=", "0.930", "[0.885,", "0.978]", "100.0", "%", "1,108", "a", "day", level]
+    assert rows == [[name, *figures] for name in names]
+    assert any(line.startswith(says) for line in lines)
+    assert [line.split("#")[0].split()[-1] for line in lines[-3:]] == ["init", "--help", site]

@@ -93,8 +93,16 @@ def test_models_are_told_in_the_terminal_as_on_the_page(receiver):
     code, said, _ = run(receiver, "models")
     assert code == 0
     assert said.startswith("Of 3 models judged on the same test, no model is surely ahead: gbt-oracle")
-    assert re.search(r"gbt-realistic +0\.937 \(0\.897 to 0\.977\) +=", said)
-    assert "Never tested on: further recordings" in said
+    assert re.search(r"gbt-realistic +=  ?0\.937 \[0\.897, 0\.977\] +83\.7 % +40 a day  caution", said)
+    assert "gbt-realistic: with caution: it may catch little.\n" in said
+    whole = run(receiver, "models", "--why")[1]
+    for words in (
+        "Never tested on: further recordings",
+        "Calls falsely about 40 times a day.",
+        "It keeps its promise",
+    ):
+        assert words not in said
+        assert words in whole
     assert "1 trained job came without a report: cnn-realistic" in said
     shape = json.loads(run(receiver, "models", "--json")[1])
     assert [each["standing"] for each in shape["models"]] == ["first", "tied", "behind"]

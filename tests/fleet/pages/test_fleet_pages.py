@@ -455,7 +455,7 @@ def test_models_are_ranked_with_intervals_ties_and_verdicts(receiver):
 
 def test_a_job_shows_what_its_report_says_and_one_without_says_why(receiver):
     page = words_of(get(receiver, "/jobs/gbt-oracle")[2])
-    assert "rely on it . Catches 85 % of malicious-like windows" in page
+    assert "rely on it Catches 85 % of malicious-like windows. Calls falsely about 40 times a day. More about" in page
     assert "5.0 % → 6.0 % 3.0 to 9.0 %" in page
     assert "ROC curve of malicious1" in page
     assert "Processor in use" in page

@@ -71,7 +71,7 @@ class Name(Text):
 
 def table(*columns: str, rows: Iterable[Iterable[object]], right: Collection[str] = ()) -> Table:
     """Make a table of these rows; a value that is no Text becomes a :func:`cell`. Names stand in one line each."""
-    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    made = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for column in columns:
         justify: JustifyMethod = "right" if column in right else "left"
         made.add_column(column, justify=justify, overflow="fold", no_wrap=column in _NAMES)

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from training.fleet.cli.context import CommandContext
@@ -21,6 +22,7 @@ HOSTS_SHOWN = 8  # columns
 def models(
     context: CommandContext,
     test: Annotated[int | None, typer.Option(help="Number of the test; default: of the plan's models.", min=1)] = None,
+    why: Annotated[bool, typer.Option("--why", help="Show each model's whole verdict and figures.")] = False,
 ) -> None:
     """Show which model to believe: figures with intervals, ties, verdicts, and what each was never tested on."""
     client = context.client()
@@ -36,24 +38,20 @@ def models(
         found += page["models"]
         reply = {**reply, "next_after": page["next_after"]}
     reply = {**reply, "models": found}
-    context.show(reply, _drawn)
+    context.show(reply, lambda _: _drawn(reply, why=why))
 
 
-def _drawn(reply: JsonObject) -> RenderableType:
+def _drawn(reply: JsonObject, *, why: bool) -> RenderableType:
     found, parts = reply["models"], _rotations(reply["rotations"])
     parts.append(Text(one_line(results.ranking(found), 400)))
-    if said := results.beliefs(found):
-        parts.append(Text(said))
     if found:
-        parts.append(_table(found))
+        parts += [standings(found), Text(one_line(results.which(found), 400))]
         for each in found:
-            result = each["result"]
-            why = result["why"] or result["verdict"] or "its report holds no verdict."
-            never = "; ".join(map(str, result["never_tested"]))
-            line = f"{each['name']}: {why}" + (f" Never tested on: {never}." if never else "")
-            if gone := each["removed"]:
-                line += f" Its model was removed on {day(gone['at'])}: {gone['why']}."
-            parts.append(Text(one_line(line, 1500)))
+            parts.append(Text(one_line(_clause(each), 1500)))
+            parts += [Text(f"  {one_line(line, 3000)}") for line in _whole(each) if why]
+        parts.append(
+            Text("The whole verdicts: cis490-jobs models --why", "dim") if not why else Text(results.beliefs(found))
+        )
     tests = [each for each in reply["tests"] if each["test"] != reply["test"]]
     if tests:
         named = next((one_line(each["name"], 200) for each in reply["tests"] if each["test"] == reply["test"]), "")
@@ -93,14 +91,35 @@ def _rotations(found: list[JsonObject]) -> list[RenderableType]:
     return [Text(one_line(results.rotated(found), 600)), made, by_host, *said, Text(results.SPREAD, "dim"), Text()]
 
 
-def _table(found: list[JsonObject]) -> RenderableType:
+def standings(found: list[JsonObject]) -> Table:
+    """Make the table of models judged on one test; "=" marks those that cannot be distinguished from the first."""
     rows = []
     for each in found:
-        result, twin = each["result"], each["twin"]
-        other = f"{twin['mode']} {results.whole(twin['auroc'])}" if twin else ""
-        other += " (another test)" if twin and not twin["same_test"] else ""
-        mark = {"first": "first", "tied": "=", "unknown": "?"}.get(str(each["standing"]), "")
-        verdict = results.LEVELS.get(str(result["level"]), "not judged")
-        figures = results.whole_per_cent(result["caught"]), results.alarms(result), verdict
-        rows.append((called(each, 200), results.whole(result["auroc"]), mark, other, *figures))
-    return table("MODEL", "AUROC [95 %]", "", "OTHER MODE", "CAUGHT", "FALSE ALARMS", "VERDICT", rows=rows)
+        result = each["result"]
+        auroc = {"tied": "= ", "unknown": "? "}.get(str(each["standing"]), "  ") + results.short(result["auroc"])
+        caught, calls = result["caught"]["value"], results.a_day(result["calls_a_day"])
+        rows.append((each["name"], auroc, results.per_cent(caught), calls, result["level"] or "–"))
+    return table(
+        "MODEL", "  AUROC [95 %]", "CAUGHT", "FALSE CALLS", "VERDICT", rows=rows, right=("CAUGHT", "FALSE CALLS")
+    )
+
+
+def _clause(each: JsonObject) -> str:
+    result = each["result"]
+    gone = (
+        f" Its model was removed on {day(each['removed']['at'])}: {each['removed']['why']}." if each["removed"] else ""
+    )
+    return f"{called(each, 200)}: {result['why'] or results.judged(result)}.{gone}"
+
+
+def _whole(each: JsonObject) -> list[str]:
+    """Return the verdict's lines and further sentences, and the figures that the table lacks."""
+    result, twin = each["result"], each["twin"]
+    lines = [*result["verdict"].splitlines(), result["more"]]
+    lines.append(f"Caught {results.whole_per_cent(result['caught'])}; false alarms {results.alarms(result)}.")
+    if twin:
+        other = "" if twin["same_test"] else ", on another test"
+        lines.append(f"In {twin['mode']} mode: AUROC {results.whole(twin['auroc'])}{other}.")
+    if never := "; ".join(map(str, result["never_tested"])):
+        lines.append(f"Never tested on: {never}.")
+    return [line for line in lines if line]

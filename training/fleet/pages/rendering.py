@@ -44,7 +44,8 @@ class Frame(NamedTuple):
 
 def render(template: str, frame: Frame, **values: Any) -> str:
     """Render a template of this package with values that may come from other machines."""
-    return _environment().get_template(template).render(frame=frame, **values)
+    page = _environment().get_template(template).render(frame=frame, **values)
+    return page.replace(" %", "\u00a0%")  # no line ends between a number and its per cent sign
 
 
 @cache

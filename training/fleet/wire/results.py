@@ -6,6 +6,7 @@ Texts in the values come from other machines; the code that shows a text makes i
 
 from collections.abc import Sequence
 
+from training.fleet.wire.words import number
 from training.printable import counted
 from training.strict_json import Json
 
@@ -70,6 +71,49 @@ def whole_per_cent(figure: Json | None) -> str:
     value."""
     between = per_cent_interval(figure)
     return per_cent(None if figure is None else figure["value"]) + (f" ({between})" if between else "")
+
+
+def short(figure: Json | None) -> str:
+    """Format a figure for a narrow table: ``0.937 [0.886, 0.973]``; a dash without a value."""
+    return value(figure) + (f" [{between.replace(' to ', ', ')}]" if (between := interval(figure)) else "")
+
+
+def of_job(view: Json) -> str:
+    """Return a completed job's result: its AUROC with the interval, else the last metric that its trainer printed.
+    Return an empty text for other jobs, and without either."""
+    if view["status"] != "completed":
+        return ""
+    metric = number((view["progress"] or {}).get("metric"))
+    return f"AUROC {short(view['auroc'])}" if view["auroc"] else "" if metric is None else f"metric {metric:.3f}"
+
+
+def a_day(figure: Json) -> str:
+    """Format a number of times a day, with a decimal below 10; a dash without a value."""
+    found = figure["value"]
+    return "–" if found is None else f"{found:,.{0 if found >= 10 or found == 0 else 1}f} a day"
+
+
+def judged(result: Json) -> str:
+    """Return a verdict in a clause: its level, and the reason for it."""
+    return LEVELS.get(str(result["level"]), "not judged") + (f": {result['because']}" if result["because"] else "")
+
+
+def which(models: Sequence[Json]) -> str:
+    """Say which of these models to use, and why; ``models`` has those judged on one test, the best first. Models of the
+    oracle mode are passed over, because a deployed detector lacks their channels."""
+    real = [each for each in models if each["mode"] != "oracle"]
+    ranks = {level: rank for rank, level in enumerate(("good", "caution", "", "poor"))}
+    best = min(real, key=lambda each: ranks.get(str(each["result"]["level"]), 2), default=None)
+    if best is None:
+        return ""
+    result = best["result"]
+    if result["level"] == "poor":
+        return f"Use none of these models: even of {best['name']} {result['because'] or 'the verdict is poor'}."
+    low, others = result["auroc"]["low"], [each["result"]["auroc"]["high"] for each in real if each is not best]
+    tied = sum(low is not None and high is not None and high >= low for high in others)
+    careful = f", with caution: {result['because']}" if result["because"] else ""
+    among = f"Of {counted(len(real), 'realistic models')} it has the best verdict, then AUROC"
+    return f"Use {best['name']}{careful}. {among}" + (f"; {tied} may be as good." if tied else ".")
 
 
 def alarms(result: Json) -> str:

@@ -63,8 +63,11 @@ class ResultView(Wire):
     promised: float | None = None  # share of false alarms
     false_alarms: Figure = Figure()  # realised
     alarms_a_day: Figure = Figure()  # of a host
-    verdict: str = ""
+    calls_a_day: Figure = Figure()  # false ones, of a host: incidents in benign time
+    verdict: str = ""  # in lines: what it catches, false calls, new behaviours, a plain method
+    more: str = ""  # the verdict's other sentences
     level: str = ""  # good, caution, poor; "": not said
+    because: str = ""  # the reason for the level, in a clause
     windows: int = 0  # of the test
     episodes: int = 0
     hosts: list[str] = []  # of the test; the first twenty

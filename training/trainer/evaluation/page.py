@@ -53,8 +53,8 @@ _SHADES = 8  # of a confusion cell, as classes c0 … c8
 def render(report: Json) -> str:
     """Return a self-contained HTML page; equal reports give equal bytes."""
     without = {"channels": {}, "thresholds": {"rule": None}, "scenarios": []}
-    report = {**without, "reasons": None, "new_behaviours": None, **report}
-    return _template().render(
+    report = {**without, "reasons": None, "new_behaviours": None, "verdict_more": "", **report}
+    page = _template().render(
         report=report,
         level=report["verdict_level"],
         judged_on=judged_on(report),
@@ -72,6 +72,7 @@ def render(report: Json) -> str:
         in_order=in_order,
         percent=_percent,
     )
+    return page.replace(" %", "\u00a0%")  # no line ends between a number and its per cent sign
 
 
 @cache

@@ -15,11 +15,11 @@ from training import strict_json
 from training.data.split import Split
 from training.data.values import Ints, Json, JsonDict
 from training.files import write_whole
-from training.trainer.evaluation import verdict as words
 from training.trainer.evaluation.incident_rates import Choice, refuse_rows
 from training.trainer.evaluation.metrics import Classes, Evaluation, OperatingPoint
 from training.trainer.evaluation.page import render
 from training.trainer.evaluation.sides import Sides
+from training.trainer.evaluation.verdict import verdict
 
 SCHEMA_VERSION = 1
 
@@ -64,9 +64,9 @@ def build_report(
     }
     report |= {name: getattr(evaluation, name) for name in ("confusion", "per_host", "curves", "intervals")}
     finished = plain(report | parts)
-    finished["verdict"] = words.verdict(finished)
-    finished["verdict_level"] = words.level(finished)
-    return finished
+    found = verdict(finished)
+    said = {"verdict": "\n".join(found.lines), "verdict_more": found.more}
+    return finished | said | {"verdict_level": found.level, "verdict_why": found.why}
 
 
 def write_report(report: Json, reports_dir: Path, stem: str) -> tuple[Path, Path]:

@@ -2,8 +2,8 @@
 it.
 
 Each rule is a condition on figures and their intervals, a level and a sentence. For each subject the first rule that
-applies gives its sentence; the worst level counts. After a poor ranking, only some subjects follow. docs/evaluation.md
-sums up what lowers the level.
+applies gives its sentence; the worst level counts. After a poor ranking, only some subjects follow. Four short lines
+come first; what only an author of models needs follows them. docs/evaluation.md sums up what lowers the level.
 """
 
 from collections.abc import Callable
@@ -83,6 +83,34 @@ ALARMS, CALLED, CAUGHT, PROMISE, PER_DAY = "threshold", "incidents", "caught", "
 LONELY, WORST, BLIND, RIVAL = "hosts of one class", "hosts", "hosts that miss", "plain methods"
 NOISY = "benign scenarios"
 LEAKAGE, WARNING, LEFT_OUT = "leakage", "calibration", "quarantine"
+FEWEST = "least that can be shown"
+# The four lines: what it catches, how often it calls falsely, new behaviours, a plain method beside it. Of the subjects
+# of a group the first that speaks is in the line, unless a later one is poor.
+LINES = (
+    ((RANKING,), (CALLED, CAUGHT, CLASSES)),
+    ((ALARMS, PER_DAY, PROMISE),),
+    ((NEW,),),
+    ((RIVAL,), (LEAKAGE,)),
+)
+# The reason in a clause: why a finding about this subject lowers the level.
+WHY = {
+    (Reliance.POOR, RANKING): "it is no better than chance on this test",
+    (Reliance.POOR, PROMISE): "it raises far more false alarms than promised",
+    (Reliance.CAUTION, RANKING): "its AUROC is not certain",
+    (Reliance.CAUTION, NAMES): "the test has classes that never trained",
+    (Reliance.CAUTION, ALARMS): "it has no alarm threshold",
+    (Reliance.CAUTION, CALLED): "it may miss most incidents",
+    (Reliance.CAUTION, CAUGHT): "it may catch little",
+    (Reliance.CAUTION, NEW): "it may miss new behaviours",
+    (Reliance.CAUTION, PROMISE): "it may raise more false alarms than promised",
+    (Reliance.CAUTION, PER_DAY): "it calls falsely too often",
+    (Reliance.CAUTION, LONELY): "some hosts recorded one class alone",
+    (Reliance.CAUTION, WORST): "it raises too many alarms on one host",
+    (Reliance.CAUTION, BLIND): "it catches little on one host",
+    (Reliance.CAUTION, RIVAL): "a plain method may be better",
+    (Reliance.CAUTION, LEAKAGE): "its AUROC smells of leakage",
+    (Reliance.CAUTION, WARNING): "its threshold is uncertain",
+}
 AFTER_CHANCE = (NAMES, LONELY, RIVAL, LEAKAGE, WARNING, LEFT_OUT)  # what is said even where the ranking ended it
 
 
@@ -172,7 +200,7 @@ SUBJECTS = {
     ),
     NEW: {
         "none was left out of training, though there are several": good(
-            "What it does with a behaviour it was not shown is not measured: {not_left_out}.",
+            "New behaviours are not measured: {not_left_out}.",
             lambda f: f.new is None and f.not_left_out,
         ),
         "each left out of a training of its own, and no threshold": caution(
@@ -218,23 +246,28 @@ SUBJECTS = {
     },
     PER_DAY: {
         "interval of the false incidents above one an hour": caution(
-            "On a host as busy as those tested it calls a person falsely about {calls} times a day{stream} "
-            "({calls_interval}): more often than anybody will look.",
+            "On a host as busy as those tested it calls falsely about {calls} times a day{stream} ({calls_interval}): "
+            "too often to look.",
             lambda f: _low(f.false_incidents) > HOURLY,
         ),
         "an interval of the false incidents": good(
-            "On a host as busy as those tested it calls a person falsely about {calls} times a day{stream} "
-            "({calls_interval}); {benign_time} of benign data cannot show less than {smallest}.",
+            "On a host as busy as those tested it calls falsely about {calls} times a day{stream} ({calls_interval}).",
             lambda f: f.false_incidents["ci95"] is not None,
         ),
         "there are alarms, and the clock is known": good(
-            "On a host as busy as those tested that is about {alarms} alarms a day{stream}.",
+            "On a host as busy as those tested it raises about {alarms} alarms a day{stream}.",
             lambda f: f.alarms_a_day["value"],
         ),
         "there is a rate of false alarms, and the clock is not known": good(
             "How many alarms a day that is, is unknown: {no_alarms_a_day}.",
             lambda f: _promised(f) and f.alarms_a_day["value"] is None,
         ),
+    },
+    FEWEST: {
+        "an interval of the false incidents": good(
+            "{benign_time} of benign data cannot show fewer than {smallest} false calls a day.",
+            lambda f: f.false_incidents["ci95"] is not None,
+        )
     },
     LONELY: {
         "a class is benign, and some hosts, not all, recorded benign or malicious-like windows alone": caution(
@@ -261,17 +294,17 @@ SUBJECTS = {
     },
     RIVAL: {
         "better than the model by more than 0.005 (anomaly scores: 0.02), interval of the gap above 0": caution(
-            "{plain} on the same features does better ({against}): prefer it.", lambda f: _better(f) and f.surely_ahead
+            "{plain} does better ({against}): prefer it.", lambda f: _better(f) and f.surely_ahead
         ),
         "better by as much, interval contains 0": caution(
-            "{plain} on the same features does better ({against}), though the test is too small to be sure.", _better
+            "{plain} does better ({against}), but the test is too small to be sure.", _better
         ),
-        "within 0.005": good("{plain} on the same features does as well ({against}).", lambda f: f.ahead > -AS_GOOD),
+        "within 0.005": good("{plain} does as well ({against}).", lambda f: f.ahead > -AS_GOOD),
         "worse than the model, interval of the gap below 0": good(
-            "It does better than {a_plain} on the same features ({against}).", lambda f: f.surely_behind
+            "It does better than {a_plain} ({against}).", lambda f: f.surely_behind
         ),
         "worse, interval contains 0": good(
-            "It does better than {a_plain} on the same features ({against}), though the test is too small to be sure.",
+            "It does better than {a_plain} ({against}), but the test is too small to be sure.",
             _always,
         ),
     },
@@ -292,24 +325,37 @@ NEEDS = {PROMISE: _promised, RIVAL: lambda f: f.rival}  # of a whole subject
 RULES = [rule._replace(about=about, when=when) for about, own in SUBJECTS.items() for when, rule in own.items()]
 
 
-def verdict(report: Report) -> str:
-    """Return the verdict's sentences, joined by spaces."""
-    named = vars(facts_of(report))
-    return " ".join(rule.says.format_map(named) for rule in judged(report) if rule.says)
+class Verdict(NamedTuple):
+    """What a report says in words. ``lines`` has the four lines, fewer where nothing is known; ``more`` the other
+    sentences; ``why`` the reason for the level in a clause, empty for a good one."""
+
+    lines: list[str]
+    more: str
+    level: str
+    why: str
 
 
-def level(report: Report) -> str:
-    """Return the worst level (``good``, ``caution``, ``poor``) of the rules of :func:`judged`: for each subject, the
-    first that applies."""
-    return max(rule.level for rule in judged(report)).name.lower()
+def verdict(report: Report) -> Verdict:
+    """Judge a report. The level (``good``, ``caution``, ``poor``) is the worst of the rules that apply."""
+    facts = facts_of(report)
+    found = _judged(facts)
+    said = {rule.about: rule.says.format_map(vars(facts)) for rule in found.values() if rule.says}
+    lines = []
+    for groups in LINES:
+        speak = [[found[about] for about in group if about in said] for group in groups]
+        chosen = [max(group, key=lambda rule: rule.level is Reliance.POOR) for group in speak if group]
+        lines.append(" ".join(said.pop(rule.about) for rule in chosen))
+    worst = max(found.values(), key=lambda rule: rule.level)
+    why = WHY.get((worst.level, worst.about), "")
+    return Verdict([line for line in lines if line], " ".join(said.values()), worst.level.name.lower(), why)
 
 
-def judged(report: Report) -> list[VerdictRule]:
+def _judged(facts: Facts) -> dict[str, VerdictRule]:
     """Return the first rule that applies for each subject, in the order of the table.
 
     After a poor ranking only the subjects in ``AFTER_CHANCE`` follow.
     """
-    facts, found, ended = facts_of(report), dict[str, VerdictRule](), False
+    found, ended = dict[str, VerdictRule](), False
     for rule in RULES:
         if rule.about in found or (ended and rule.about not in AFTER_CHANCE):
             continue
@@ -317,4 +363,4 @@ def judged(report: Report) -> list[VerdictRule]:
             found[rule.about] = rule
             # Nothing of classes and alarms is worth saying after this.
             ended |= rule.about == RANKING and rule.level is Reliance.POOR
-    return list(found.values())
+    return found
