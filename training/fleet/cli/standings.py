@@ -50,7 +50,7 @@ def _drawn(reply: JsonObject, *, why: bool) -> RenderableType:
             parts.append(Text(one_line(_clause(each), 1500)))
             parts += [Text(f"  {one_line(line, 3000)}") for line in _whole(each) if why]
         parts.append(
-            Text("The whole verdicts: cis490-jobs models --why", "dim") if not why else Text(results.beliefs(found))
+            Text("The whole verdicts: `cis490-jobs models --why`", "dim") if not why else Text(results.beliefs(found))
         )
     tests = [each for each in reply["tests"] if each["test"] != reply["test"]]
     if tests:
