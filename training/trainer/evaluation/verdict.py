@@ -326,7 +326,7 @@ RULES = [rule._replace(about=about, when=when) for about, own in SUBJECTS.items(
 
 
 class Verdict(NamedTuple):
-    """What a report says in words. ``lines`` has the four lines, fewer where nothing is known; ``more`` the other
+    """The words that judge a model. ``lines`` has the four lines, fewer where nothing is known; ``more`` the other
     sentences; ``why`` the reason for the level in a clause, empty for a good one."""
 
     lines: list[str]
