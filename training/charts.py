@@ -5,6 +5,7 @@ light and dark. Coordinates are rounded to tenths of a unit of the view box.
 """
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 from markupsafe import Markup, escape
@@ -58,16 +59,21 @@ def line_chart(
     x: Range = (0.0, 1.0),
     y: Range = (0.0, 1.0),
     guide: Sequence[Point] = (),
+    marks: Sequence[tuple[float, str]] = (),
 ) -> Markup:
     """Draw lines over axes, with a legend below if there are several lines; ``guide`` is a thin dashed reference line
-    (chance, perfection)."""
+    (chance, perfection). ``marks`` are places on x with names: a dashed line stands at each, and no line crosses it."""
     frame = _Frame(x, y)
     parts = [_axes(frame, x_label, y_label)]
     if guide:
         parts.append(_polyline(frame, guide, "guide"))
+    for at, name in marks:
+        parts.append(_line(frame.px(at), HEIGHT - BOTTOM, frame.px(at), TOP, "guide"))
+        parts.append(_turned(frame.px(at) + 11, TOP, name, "tick end"))
     for number, one in enumerate(series):
         colour = f"s{number % COLOURS}"
-        parts.append(_polyline(frame, one.points, f"line {colour}"))
+        for _, points in groupby(one.points, lambda point: sum(at < point[0] for at, _ in marks)):
+            parts.append(_polyline(frame, [*points], f"line {colour}"))
         for point, radius in zip(one.points, one.dots, strict=False):
             parts.append(_dot(frame.px(point[0]), frame.py(point[1]), colour, radius))
     if len(series) > 1:
@@ -129,10 +135,13 @@ def _axes(frame: _Frame, x_label: str, y_label: str) -> Markup:
         parts.append(_text(LEFT - 6, at + 4, _number(tick), "tick end"))
     parts.append(_line(LEFT, floor, WIDTH - RIGHT, floor, "axis"))
     parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, x_label, "label middle"))
-    middle = (TOP + HEIGHT - BOTTOM) / 2
-    turned = Markup('<text class="label middle" transform="translate(11 {}) rotate(-90)">{}</text>')
-    parts.append(turned.format(_unit(middle), y_label))
+    parts.append(_turned(11, (TOP + HEIGHT - BOTTOM) / 2, y_label, "label middle"))
     return Markup("").join(parts)
+
+
+def _turned(x: float, y: float, text: str, css: str) -> Markup:
+    turned = Markup('<text class="{}" transform="translate({} {}) rotate(-90)">{}</text>')
+    return turned.format(css, _unit(x), _unit(y), text)
 
 
 def _ticks(span: Range, about: int) -> list[float]:

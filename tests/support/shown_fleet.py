@@ -43,6 +43,14 @@ def the_plan():
     ]
 
 
+def told_of(epoch):
+    """What a trainer says of an epoch of 60: of 40 it searches, 20 are the refit."""
+    stage, own, of = ("1 of 3: search", epoch, 40) if epoch <= 40 else ("2 of 3: refit", epoch - 40, 20)
+    told = {"metric": 1 - 0.4 / epoch, "metric_name": "validation AUROC"} if epoch <= 40 else {}
+    told |= {"stage": stage, "stage_epoch": own, "stage_epochs": of, "loss": 0.9 / own}
+    return {"event": "epoch", "epoch": epoch, "epochs": 60, **told}
+
+
 class Day:
     """Makes a day of work happen."""
 
@@ -58,8 +66,8 @@ class Day:
         assert granted.claim_id is not None
         return granted.job_id, granted.claim_id
 
-    def beat(self, job, epoch, epochs, eta_s, seq=1):
-        told = {"event": "epoch", "epoch": epoch, "epochs": epochs, "eta_s": eta_s, "loss": 0.9 / (epoch + 1)}
+    def beat(self, job, epoch, eta_s, seq=1):
+        told = told_of(epoch) | {"eta_s": eta_s}
         used = Usage(cpu=3.5 - 1 / (epoch + 1), memory_bytes=(900 + 8 * epoch) * 1024**2)
         self.service.heartbeat(job[0], a_beat(job[1], seq=seq, progress=told, usage=used))
 
@@ -67,12 +75,9 @@ class Day:
         """One attempt from its grant to its end."""
         job = self.claim(host, capability)
         for step in range(4):
-            self.beat(job, 15 * step, 60, seconds * (1 - step / 4), seq=step + 1)
+            self.beat(job, 15 * step + 1, seconds * (1 - step / 4), seq=step + 1)
             self.clock.advance(seconds / 4)
-        lines = [
-            json.dumps({"event": "epoch", "epoch": n, "epochs": 60, "loss": 0.9 / (n + 1), "metric": 1 - 0.4 / (n + 1)})
-            for n in range(60)
-        ]
+        lines = [json.dumps(told_of(epoch)) for epoch in range(1, 61)]
         self.service.output(job[0], OutputRequest(host_id=host, claim_id=job[1], log=some_lines(*lines, error or "")))
         if error is not None:
             self.service.fail(job[0], a_failure(job[1], error=error, exit_code=65))
@@ -168,8 +173,8 @@ def happen(day, clock):
     clock.advance(1800)
     far, near = day.claim("laptop", PI), day.claim("spectral-desktop", GPU)
     clock.advance(600)
-    day.beat(far, 31, 60, 480.0)
-    day.beat(near, 12, 60, 2700.0)
+    day.beat(far, 31, 480.0)
+    day.beat(near, 12, 2700.0)
     clock.advance(20)
 
 

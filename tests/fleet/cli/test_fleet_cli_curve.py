@@ -70,6 +70,21 @@ def test_one_job_is_drawn_in_dots_within_80_columns_without_a_terminal():
     assert not any(line.startswith("GPU") for line in shown)
 
 
+def test_stages_are_marked_and_named_and_so_is_the_metric():
+    one = reply("mlp", FALLING)
+    for point in one["points"]:
+        stage, own = ("1 of 3: search", 0) if point["epoch"] <= 30 else ("2 of 3: refit", 30)
+        point |= {"stage": stage, "stage_epoch": point["epoch"] - own, "metric_name": "validation AUROC"}
+        point["epoch"] *= 2  # the search ended early
+    shown = Answers(one)("mlp").splitlines()
+    assert shown.count("stages: search from epoch 1, refit from epoch 31") == 2
+    assert "validation AUROC by epoch" in shown
+    assert "last 0.0333 (epoch 60), lowest 0.0333 (60), highest 2 (1)" in shown
+    picture = [line.partition("| ")[2] for line in shown[2:14]]
+    bars = [at for at in range(50) if sum(line[at : at + 1] > "\u2800" for line in picture) >= 10]
+    assert len(bars) == 1
+
+
 def test_several_jobs_share_a_picture_and_each_has_its_letter():
     steep = {epoch: 2.0 / epoch**2 for epoch in range(1, 31)}
     shown = Answers(reply("mlp", FALLING), reply("gru", steep), reply("none", {}))("mlp", "gru", "none")
@@ -110,6 +125,7 @@ def test_a_thinned_curve_says_so_and_csv_asks_for_every_epoch():
     assert len(rows) == 4
     assert rows[0] == {
         "job": "mlp", "job_id": "ab" * 32, "attempt": "1", "epoch": "1", "loss": "0.5", "metric": "0.5", "seconds": "",
+        "stage": "", "stage_epoch": "", "metric_name": "",
     }  # fmt: skip
     assert (rows[1]["epoch"], rows[1]["loss"]) == ("2", "")
 

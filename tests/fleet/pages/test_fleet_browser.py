@@ -243,11 +243,11 @@ def test_curves_answer_the_pointer_and_outlive_the_parts_around_them(fleet, brow
     assert drawn.count() == seen.page.locator("[data-plot]").count() == 4
     assert not seen.page.locator("[data-plot] svg").first.is_visible()
     legend = drawn.first.locator(".u-legend")
-    assert legend.inner_text() == "epoch59gbt-oracle0.015", "the last values, until it is hovered"
+    assert legend.inner_text() == "epoch60gbt-oracle0.045", "the last values, until it is hovered"
     drawn.first.hover()
-    legend.get_by_text("59", exact=True).wait_for(state="detached")
+    legend.get_by_text("60", exact=True).wait_for(state="detached")
     changed = """() => { const box = document.querySelector('[data-plot]'), said = JSON.parse(box.dataset.plot);
-        said.lines[0][1].push([60, 0.5]); box.classList.remove('drawn'); box.querySelector('.uplot').remove();
+        said.lines[0][1].push([61, 0.5]); box.classList.remove('drawn'); box.querySelector('.uplot').remove();
         box.dataset.plot = JSON.stringify(said); }"""
     seen.page.evaluate(changed)
     seen.page.locator("[data-plot].drawn > .uplot").nth(3).wait_for()

@@ -144,7 +144,7 @@ def test_the_first_line_says_how_far_the_plan_is(receiver):
     assert "4 of 14 jobs are trained; 2 are training, 7 wait, 1 failed." in page
     assert "mlp-oracle failed: ValueError: features_window_v1.parquet holds no rows cis490-jobs requeue" in page
     assert "workshop: named in [hosts.workshop], it has never asked for work" in page
-    assert "31 of 60 (52 %) · 8 min left" in page
+    assert "1 of 3: search (52 %) · 8 min left" in page
     assert "7 for their turn ( gru-oracle , lstm-realistic , lstm-oracle , transformer-realistic and 3 more)" in page
 
 
@@ -367,7 +367,7 @@ def test_a_job_says_what_happens_with_it_and_why(receiver):
     assert "mlp-oracle failed 4 h 37 min ago on laptop, in attempt 1: exit code 65 (bad data)" in failed
     assert "(bad data) is never retried. ValueError: features_window_v1.parquet holds no rows Fix the cause" in failed
     assert "Lines 42 to 61" in failed
-    assert "epoch 59 of 60, loss" in failed
+    assert "2 of 3: refit, epoch 20 of 20, loss 0.045" in failed
     assert "&#34;epoch&#34;: 10, " not in failed
     whole = re.search(r'href="(/v1/job/[^"]*/log/text[^"]*)"', get(receiver, "/jobs/mlp-oracle")[2])
     status, headers, text = get(receiver, whole[1])
@@ -375,7 +375,7 @@ def test_a_job_says_what_happens_with_it_and_why(receiver):
     assert '"epoch": 10, ' in text
     assert text.count('"event": "epoch"') == 60
     running = words_of(get(receiver, "/jobs/cnn-oracle")[2])
-    assert "cnn-oracle is training on laptop since 10 min: 31 of 60 (52 %), about 8 min left." in running
+    assert "cnn-oracle is training on laptop since 10 min: 1 of 3: search (52 %), about 8 min left." in running
     waits = words_of(get(receiver, "/jobs/gru-oracle")[2])
     assert "gru-oracle: it waits: spectral-desktop: no room now: 8.0 GiB of a GPU&#39;s memory wanted" in waits
     assert "the model is not in whitelist [gbt, mlp]" in waits
@@ -385,14 +385,16 @@ def test_a_curve_is_drawn_with_a_table_behind_it(receiver):
     page = get(receiver, "/jobs/mlp-realistic")[2]
     drawn = re.findall(r'<svg viewBox="[^"]*" role="img" aria-label="([^"]*)"', page)
     assert [each for each in drawn if "by epoch" in each] == [
-        "Loss by epoch: first 0.9, lowest 0.015, highest 0.9, last 0.015",
-        "Metric by epoch: first 0.6, lowest 0.6, highest 0.9933, last 0.9933",
+        "Loss by epoch: first 0.9, lowest 0.0225, highest 0.9, last 0.045",
+        "Validation AUROC by epoch: first 0.6, lowest 0.6, highest 0.99, last 0.99",
     ]
     rows = re.findall(r'scope="row" class="right">(\d+)</th><td role="cell" class="right">([\d.]+)', page)
-    assert (rows[0], rows[23], len(rows)) == (("0", "0.9"), ("59", "0.015"), 48 + 8)
-    assert page.count("&#34;zero&#34;:true") == 2, "the script, too, begins at zero for processor and memory"
+    assert (rows[0], rows[23], len(rows)) == (("1", "0.9"), ("60", "0.045"), 48 + 8)
+    assert page.count("&#34;range&#34;:[0.0,") == 2, "the script, too, begins at zero for processor and memory"
+    assert page.count('rotate(-90)">refit<') == 1, "the refit has no metric"
+    assert page.count('<polyline class="line') == 2 + 1 + 2 + 2, "the loss of the refit is a line of its own"
     both = get(receiver, "/compare?jobs=mlp-realistic,gbt-oracle")[2]
-    assert both.count('<polyline class="line') == 6, "two lines in three charts"
+    assert both.count('<polyline class="line') == 8, "two jobs in three charts, with two stages in one"
     assert "<svg viewBox" not in get(receiver, "/jobs/lstm-oracle")[2], "nothing is drawn of nothing"
 
 

@@ -175,7 +175,9 @@ UNTOLD = {
     "watches": each("host checkpoint model since heard_at every_s", TOLD_BY_WATCH),
     "incidents": each("seq " + INCIDENT.replace(",", ""), TOLD_BY_WATCH),
     "host_orders": each("seq host kind since by ended_at ended_by", NOBODY),
-    "curve_points": each("epoch loss metric seconds", "a line of output tells it, and need not be kept"),
+    "curve_points": each(
+        "epoch loss metric seconds stage stage_epoch metric_name", "a line of output tells it, and need not be kept"
+    ),
     "usage_samples": each("seq seconds cpu memory_bytes gpu gpu_memory_bytes", NOBODY),
     "results": dict.fromkeys(
         ["job_id", "attempt", "figures", "test", "twin", "auroc", "auroc_low", "auroc_high"],

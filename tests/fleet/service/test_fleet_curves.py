@@ -7,13 +7,15 @@ import json
 import msgspec
 import pytest
 from builders import a_beat, a_failure, a_job, some_lines
+from hypothesis import given
+from hypothesis import strategies as st
 from service_running import Receiver
 
 from training.fleet.queue import curves
 from training.fleet.service.output_views import CURVE_POINTS
 from training.fleet.wire.attempts import HeartbeatRequest, LogLines, OutputRequest, Usage
 from training.fleet.wire.constants import LOG_LINE_CHARS_MAX
-from training.fleet.wire.progress import Point, kept_line, point_in
+from training.fleet.wire.progress import Point, kept_line, laid_out, point_in
 
 JOB = "id-one"
 
@@ -61,6 +63,10 @@ def fleet():
         ('{"event": "val", "epoch": 3.0, "metric": 1}', Point(3, None, 1.0)),
         ('{"event": "epoch", "epoch": 0, "loss": 0.5, "seconds": 2}', Point(0, 0.5, None, 2.0)),
         ('{"event": "epoch", "epoch": 1, "loss": 0.5, "seconds": -2}', Point(1, 0.5)),
+        (
+            r'{"event": "epoch", "epoch": 1, "loss": 1, "stage": "refit \ud800", "stage_epoch": 1.5, "metric_name": 2}',
+            Point(1, 1.0, stage="refit ?"),
+        ),
         ('{"event": "epoch", "epoch": 3}', None),
         ('{"event": "epoch", "epoch": 0.5, "loss": 1}', None),
         ('{"event": "epoch", "epoch": -1, "loss": 1}', None),
@@ -74,6 +80,25 @@ def fleet():
 )
 def test_a_line_tells_an_epoch_with_a_figure_or_nothing(line, point):
     assert point_in(line) == point
+
+
+@given(st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=4), min_size=1, max_size=3))
+def test_stages_lie_behind_one_another_and_begin_together(lengths):
+    def of(job):
+        stages = [(name, own) for name, length in zip("abcd", job, strict=False) for own in range(1, length + 1)]
+        return [
+            {"epoch": 7 * n, "stage": f"1 of 4: {name}", "stage_epoch": own} for n, (name, own) in enumerate(stages)
+        ]
+
+    placed, marks = laid_out([of(job) for job in lengths])
+    assert [name for _, name in marks] == list("abcd")[: max(map(len, lengths))] * (max(map(len, lengths)) > 1)
+    for points in placed:
+        places = [point["epoch"] for point in points]
+        assert places == sorted(set(places))
+        for at, name in marks:
+            assert [at < point["epoch"] for point in points] == [point["stage"][-1] >= name for point in points]
+            begun = [point["epoch"] for point in points if point["stage"][-1] == name]
+            assert not begun or begun[0] == at + 0.5
 
 
 def test_a_long_line_keeps_its_event_and_another_is_cut():

@@ -4,6 +4,7 @@ import csv
 import math
 import string
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Annotated
 
 import typer
@@ -14,6 +15,7 @@ from training.fleet.cli.context import CannotError, CommandContext
 from training.fleet.cli.options import Jobs
 from training.fleet.cli.registration import as_command
 from training.fleet.wire.constants import USAGE
+from training.fleet.wire.progress import laid_out
 from training.fleet.wire.words import Json, day, duration, number, size
 from training.printable import json_text, one_line, printable
 
@@ -22,14 +24,16 @@ JOBS_MAX = len(string.ascii_lowercase)  # each has its letter
 WIDTH, WIDTH_MAX = 80, 120  # where there is no terminal, and where there is a wide one
 HEIGHT = 12
 NAME_MAX = 40
-SERIES = ("loss", "metric")
 COLOURS = ("cyan", "yellow", "magenta", "green", "red", "blue")
-COLUMNS = ("job", "job_id", "attempt", "epoch", "loss", "metric", "seconds")
+COLUMNS = (
+    "job", "job_id", "attempt", "epoch", "loss", "metric", "seconds", "stage", "stage_epoch", "metric_name",
+)  # fmt: skip
 
 LEVELS = "▁▂▃▄▅▆▇█"
 BESIDE = 24  # columns of a picture that its axes take
 
 Points = Sequence[tuple[float, float]]
+Marks = Sequence[tuple[float, str]]  # where stages begin, and their names
 
 
 @as_command()
@@ -62,19 +66,32 @@ def curve(
 
 def _rows(reply: Json) -> Iterator[list[object]]:
     for point in reply["points"]:
-        yield [printable(reply["name"]), printable(reply["job_id"]), *(point[key] for key in COLUMNS[2:])]
+        said = {"job": reply["name"], "job_id": reply["job_id"], **point}
+        yield [printable(said[key]) if isinstance(said[key], str) else said[key] for key in COLUMNS]
 
 
 def _drawn(replies: Sequence[Json], width: int, *, plain: bool, log: bool) -> Iterator[Text]:
-    for name in SERIES:
-        curves = [_series(reply, name) for reply in replies]
-        if any(curves):
-            yield from _panel(name, replies, curves, width, plain=plain, log=log and name == "loss")
+    curves, marks = laid_out([reply["points"] for reply in replies])
+    named = dict.fromkeys(point["metric_name"] for points in curves for point in points if point["metric_name"])
+    titles = {"loss": "loss", "metric": one_line(" / ".join(named), WIDTH) or "metric"}
+    replies = [_placed(reply, points) for reply, points in zip(replies, curves, strict=True)]
+    for name, title in titles.items():
+        series = [_series(reply, name) for reply in replies]
+        if any(series):
+            yield from _panel(title, replies, series, marks, width, plain=plain, log=log and name == "loss")
             yield Text()
     for place, reply in enumerate(replies):
         yield from _notes(reply, "" if len(replies) == 1 else f"{_letter(place)}  ")
     for reply in replies:
         yield from _usage(reply, width, plain=plain, named=len(replies) > 1)
+
+
+def _placed(reply: Json, points: Sequence[Json]) -> Json:
+    """Return the reply with these points, and the places of attempts' first epochs among them as ``first``."""
+    places = [(before["epoch"], point["epoch"]) for before, point in zip(reply["points"], points, strict=True)]
+    begun = (next((at for epoch, at in places if epoch >= each["first"]), each["first"]) for each in reply["attempts"])
+    attempts = [{**each, "first": first} for each, first in zip(reply["attempts"], begun, strict=True)]
+    return {**reply, "points": points, "attempts": attempts}
 
 
 def _series(reply: Json, name: str) -> list[tuple[float, float]]:
@@ -83,10 +100,10 @@ def _series(reply: Json, name: str) -> list[tuple[float, float]]:
 
 
 def _panel(
-    name: str, replies: Sequence[Json], curves: Sequence[Points], width: int, *, plain: bool, log: bool
+    name: str, replies: Sequence[Json], curves: Sequence[Points], marks: Marks, width: int, *, plain: bool, log: bool
 ) -> Iterator[Text]:
-    """Draw one series (loss or metric) of all jobs under a heading, with a summary line for each job. Several jobs are
-    distinguished by letters and colours."""
+    """Draw one series (loss or metric) of all jobs under a heading, with a line that names the stages and a summary
+    line for each job. Several jobs are distinguished by letters and colours."""
     yield Text(f"{name} by epoch{' (logarithmic)' if log else ''}", "bold")
     shown = [[(x, math.log10(y) if log else y) for x, y in curve if y > 0 or not log] for curve in curves]
     if not any(shown):
@@ -94,17 +111,20 @@ def _panel(
         return
     alone = len(replies) == 1
     begun = [float(each["first"]) for each in replies[0]["attempts"][1:]] if alone else []
-    yield from _picture(name, shown, begun, width, plain=plain, log=log)
+    seen = [mark for mark in marks if mark[0] < max(x for points in curves for x, _ in points)]
+    yield from _picture(name, shown, begun + [at for at, _ in seen[1:]], width, plain=plain, log=log)
+    if seen:
+        yield Text("stages: " + ", ".join(f"{stage} from epoch {at + 0.5:.0f}" for at, stage in seen))
     for place, (reply, points) in enumerate(zip(replies, curves, strict=True)):
         mark = "" if alone else f"{_letter(place)}  {one_line(reply['name'], NAME_MAX)}: "
         yield Text(f"{mark}{_summary(points)}", "" if alone else COLOURS[place % len(COLOURS)])
 
 
 def _picture(
-    name: str, curves: Sequence[Points], begun: Sequence[float], width: int, *, plain: bool, log: bool
+    name: str, curves: Sequence[Points], bars: Sequence[float], width: int, *, plain: bool, log: bool
 ) -> Iterator[Text]:
-    """Draw curves with their axes, and a bar at each epoch in ``begun``, where a later attempt begins. ``plain``: in
-    ASCII, without bars."""
+    """Draw curves with their axes, and a bar at each place in ``bars``, where an attempt or a stage begins and curves
+    are interrupted. ``plain``: in ASCII, without bars."""
     import plotille  # for this command alone
 
     def label(value: float, chars: int, delta: object = None, left: bool = False) -> str:
@@ -126,9 +146,10 @@ def _picture(
     for place, curve in enumerate(curves):
         if curve:
             sign = _letter(place) if plain or len(curves) > 1 else None
-            xs, ys = zip(*curve, strict=True)
-            plot.plot(xs, ys, COLOURS[place % len(COLOURS)], None if plain else "linear", None, sign)
-    for x in () if plain else begun:
+            for _, points in groupby(curve, lambda point: sum(bar < point[0] for bar in bars)):
+                xs, ys = zip(*points, strict=True)
+                plot.plot(xs, ys, COLOURS[place % len(COLOURS)], None if plain else "linear", None, sign)
+    for x in () if plain else bars:
         plot.axvline((x - left) / (right - left))
     for line in plot.show().splitlines():
         drawn = Text.from_ansi(line.replace("\u2800", " "))

@@ -9,21 +9,23 @@ from markupsafe import Markup
 
 from training.charts import Range, Series, line_chart, nice_range
 from training.fleet.service.views import Views
-from training.fleet.wire.views import CurvePoint, ReportView, UsageSample
+from training.fleet.wire.progress import laid_out
+from training.fleet.wire.views import ReportView, UsageSample
 from training.printable import one_line
+from training.strict_json import Json
 
 POINTS_DRAWN = 150  # of each curve: as many as the eye tells apart at this size
 ROWS_MAX = 24  # of the table behind a curve
 GIB = 1 / 1024**3
 Lines = Sequence[tuple[str, dict[int, float]]]  # label, and values by epoch or second
 Use = tuple[float, float, Sequence[UsageSample]]  # of an attempt: its begin, its end, its samples
+Marks = Sequence[tuple[float, str]]  # where stages begin, and their names
 # A trainer's use of its host: title, unit, and lines (label, sample's member, factor).
 USAGE = (
     ("Processor", "cores", (("CPU", "cpu", 1.0),)),
     ("Memory", "GiB", (("memory", "memory_bytes", GIB), ("GPU memory", "gpu_memory_bytes", GIB))),
     ("GPU at work", "% of the time", (("GPU", "gpu", 100.0),)),
 )
-FIGURES = (("loss", "Loss"), ("metric", "Metric"))
 
 
 class DrawnFigure(NamedTuple):
@@ -40,7 +42,16 @@ class DrawnFigure(NamedTuple):
 
 
 def _drawn(
-    title: str, of: str, summary: str, lines: Lines, x_label: str, y_label: str, x: Range, y: Range, per: float = 1.0
+    title: str,
+    of: str,
+    summary: str,
+    lines: Lines,
+    x_label: str,
+    y_label: str,
+    x: Range,
+    y: Range,
+    per: float = 1.0,
+    marks: Marks = (),
 ) -> DrawnFigure:
     """Draw lines in one chart, with their x values divided by ``per``. The figure also has the lines as JSON for the
     script, and as a table."""
@@ -48,9 +59,9 @@ def _drawn(
         Series(name, [(at / per, value) for at, value in sorted(values.items())], [3.5] if len(values) == 1 else ())
         for name, values in lines
     ]
-    drawing = line_chart(f"{title}{of}: {summary}", series, x_label=x_label, y_label=y_label, x=x, y=y)
+    drawing = line_chart(f"{title}{of}: {summary}", series, x_label=x_label, y_label=y_label, x=x, y=y, marks=marks)
     points = [(line.label, [[_rounded(each) for each in point] for point in line.points]) for line in series]
-    data = json.dumps({"x": x_label, "y": y_label, "zero": y[0] == 0, "lines": points}, separators=(",", ":"))
+    data = json.dumps({"x": x_label, "y": y_label, "range": y, "marks": marks, "lines": points}, separators=(",", ":"))
     shown = _thinned(sorted({at for _, values in lines for at in values}))
     rows = [(at, [_number(values.get(at)) for _, values in lines]) for at in shown]
     by = "Epoch" if x_label == "epoch" else "Second"
@@ -65,8 +76,11 @@ def _rounded(value: float) -> float:
 def figures(views: Views, jobs: Sequence[tuple[str, str]]) -> list[DrawnFigure]:
     """Draw loss and metric by epoch, as the trainers of these jobs (id, name) reported them: a line for each job.
     Return the figures that have values."""
-    curves = [(one_line(name, 40), views.curve(job_id, points=POINTS_DRAWN).points) for job_id, name in jobs]
-    drawn = [_figure(key, title, curves) for key, title in FIGURES]
+    curves, marks = laid_out([views.curve(job_id, points=POINTS_DRAWN).to_dict()["points"] for job_id, _ in jobs])
+    names = dict.fromkeys(point["metric_name"] for curve in curves for point in curve if point["metric_name"])
+    keys = (("loss", "loss"), ("metric", one_line(" / ".join(names), 60) or "metric"))
+    told = [(one_line(name, 40), curve) for (_, name), curve in zip(jobs, curves, strict=True)]
+    drawn = [_figure(key, title, told, marks) for key, title in keys]
     return [figure for figure in drawn if figure is not None]
 
 
@@ -155,17 +169,21 @@ def _of_time(title: str, unit: str, lines: Lines, since: str = "since the grant"
     return _drawn(title, f", {unit}", summary, lines, f"{word} {since}", unit, along, most, per)
 
 
-def _figure(key: str, title: str, curves: Sequence[tuple[str, Sequence[CurvePoint]]]) -> DrawnFigure | None:
-    all_told = [(name, {point.epoch: getattr(point, key) for point in points}) for name, points in curves]
-    known = [(name, {n: value for n, value in values.items() if value is not None}) for name, values in all_told]
+def _figure(key: str, title: str, curves: Sequence[tuple[str, Sequence[Json]]], marks: Marks) -> DrawnFigure | None:
+    known = [
+        (name, {point["epoch"]: point[key] for point in points if point[key] is not None}) for name, points in curves
+    ]
     told = [(name, values) for name, values in known if values]
     if not told:
         return None
     summary = "; ".join(_summary(name if len(curves) > 1 else "", values) for name, values in told)
     epochs = [epoch for _, values in told for epoch in values]
-    along = (float(min(epochs)), float(max(max(epochs), min(epochs) + 1)))
+    shown = [mark for mark in marks if mark[0] < max(epochs)]
+    begin = min([*map(float, epochs), *(at for at, _ in shown)])
+    along = (begin, max(*epochs, begin + 1))
     most = nice_range([value for _, values in told for value in values.values()])
-    return _drawn(title, " by epoch", summary, told, "epoch", title.lower(), along, most)
+    heading = title[:1].upper() + title[1:]
+    return _drawn(heading, " by epoch", summary, told, "epoch", title, along, most, marks=shown)
 
 
 def _summary(name: str, values: dict[int, float]) -> str:

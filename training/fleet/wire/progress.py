@@ -5,9 +5,13 @@ lines contain.
 """
 
 import json
+from collections.abc import Sequence
+from itertools import groupby, zip_longest
+from operator import itemgetter
 from typing import NamedTuple
 
 from training.fleet.wire.constants import LOG_LINE_CHARS_MAX
+from training.printable import one_line
 from training.strict_json import Json, JsonObject
 
 PROGRESS_BYTES_MAX = 8192  # of its fields, as they are sent
@@ -15,6 +19,7 @@ PROGRESS_FIRST = (  # the known ones
     "event", "epoch", "epochs", "stage", "stage_epoch", "stage_epochs", "loss", "metric", "metric_name", "seconds",
     "eta_s", "message",
 )  # fmt: skip
+NAME_CHARS_MAX = 80  # of a stage or a metric
 EPOCH_MAX = 2**53 - 1  # the largest whole number that every reader of JSON keeps
 
 
@@ -25,23 +30,61 @@ class Point(NamedTuple):
     loss: float | None = None
     metric: float | None = None
     seconds: float | None = None  # since the trainer began
+    stage: str | None = None
+    stage_epoch: int | None = None
+    metric_name: str | None = None
 
 
 def point_of(progress: Json | None) -> Point | None:
     """Return the point in a progress object; None unless it has a whole ``epoch`` number from 0, and a loss or a
     metric."""
-    epoch = None if progress is None else _number(progress.get("epoch"))
-    if progress is None or epoch is None or epoch != int(epoch) or not 0 <= epoch <= EPOCH_MAX:
+    epoch = None if progress is None else _epoch(progress.get("epoch"))
+    if progress is None or epoch is None:
         return None
     loss, metric, seconds = (_number(progress.get(name)) for name in ("loss", "metric", "seconds"))
     if loss is None and metric is None:
         return None
-    return Point(int(epoch), loss, metric, seconds if seconds is not None and seconds >= 0 else None)
+    stage, metric_name = (_text(progress.get(name)) for name in ("stage", "metric_name"))
+    seconds = seconds if seconds is not None and seconds >= 0 else None
+    return Point(epoch, loss, metric, seconds, stage, _epoch(progress.get("stage_epoch")), metric_name)
 
 
 def point_in(line: str) -> Point | None:
     """Return the point in a line of output; None if the line has none."""
     return point_of(parse_progress(line)) if '"epoch"' in line else None
+
+
+def laid_out(curves: Sequence[Sequence[Json]]) -> tuple[list[list[Json]], list[tuple[float, str]]]:
+    """Lay the stages of curves behind one another on a common axis, on which the n-th stages of all curves begin
+    together.
+
+    Return each curve's points with their places as ``epoch``; and where stages begin, half an epoch before their first
+    points, with their names. Without stages return no names.
+    """
+    parts = [[[*points] for _, points in groupby(curve, itemgetter("stage"))] for curve in curves]
+    placed: list[list[Json]] = [[] for _ in curves]
+    marks, begin = list[tuple[float, str]](), 0
+    for stages in zip_longest(*parts, fillvalue=()):
+        said = (str(points[0]["stage"] or "") for points in stages if points)
+        names = dict.fromkeys(one_line(name.partition(": ")[2] or name, 40) for name in said)
+        marks.append((begin + 0.5, " / ".join(filter(None, names))))
+        for own, points in zip(placed, stages, strict=True):
+            own += ({**point, "epoch": begin + _place(point)} for point in points)
+        begin += max(_place(point) for points in stages for point in points)
+    return placed, marks if len(marks) > 1 else []
+
+
+def _place(point: Json) -> int:
+    return int(point["epoch"] if point["stage_epoch"] is None else point["stage_epoch"])
+
+
+def _epoch(value: object) -> int | None:
+    number = _number(value)
+    return None if number is None or number != int(number) or not 0 <= number <= EPOCH_MAX else int(number)
+
+
+def _text(value: object) -> str | None:
+    return value[:NAME_CHARS_MAX].encode(errors="replace").decode() if isinstance(value, str) and value else None
 
 
 def _number(value: object) -> float | None:

@@ -322,6 +322,9 @@ class CurvePoint(Wire):
     loss: float | None
     metric: float | None
     seconds: float | None  # since that attempt's trainer began
+    stage: str | None = None  # of several trainings the one that this is an epoch of, in which it has …
+    stage_epoch: int | None = None  # … this number
+    metric_name: str | None = None
 
 
 class CurveAttempt(Wire):

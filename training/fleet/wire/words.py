@@ -208,7 +208,7 @@ def readable(line: str) -> str:
 
 def _shown(value: object) -> str:
     """Format a value of a progress line; a fraction has three digits."""
-    return f"{value:.3g}" if isinstance(value, float) and abs(value) < 1000 else str(value)
+    return f"{value:#.3g}" if isinstance(value, float) and abs(value) < 1000 else str(value)
 
 
 def share_done(view: Json) -> float | None:

@@ -620,15 +620,17 @@ SELECT first, count, text FROM log_chunks
 WHERE job_id = :job_id AND attempt = :attempt AND first + count > :after ORDER BY first LIMIT :most
 
 -- name: add_point — an epoch that a line of output tells; a later line about it tells what is new
-INSERT INTO curve_points (job_id, attempt, epoch, loss, metric, seconds, line)
-VALUES (:job_id, :attempt, :epoch, :loss, :metric, :seconds, :line)
+INSERT INTO curve_points (job_id, attempt, epoch, loss, metric, seconds, stage, stage_epoch, metric_name, line)
+VALUES (:job_id, :attempt, :epoch, :loss, :metric, :seconds, :stage, :stage_epoch, :metric_name, :line)
 ON CONFLICT (job_id, attempt, epoch) DO UPDATE SET loss = COALESCE(excluded.loss, curve_points.loss),
   metric = COALESCE(excluded.metric, curve_points.metric),
-  seconds = COALESCE(excluded.seconds, curve_points.seconds), line = excluded.line
+  seconds = COALESCE(excluded.seconds, curve_points.seconds), stage = excluded.stage,
+  stage_epoch = excluded.stage_epoch, metric_name = COALESCE(excluded.metric_name, curve_points.metric_name),
+  line = excluded.line
 
 -- name: hear_point — an epoch that a heartbeat tells before its line has come
-INSERT INTO curve_points (job_id, attempt, epoch, loss, metric, seconds)
-VALUES (:job_id, :attempt, :epoch, :loss, :metric, :seconds)
+INSERT INTO curve_points (job_id, attempt, epoch, loss, metric, seconds, stage, stage_epoch, metric_name)
+VALUES (:job_id, :attempt, :epoch, :loss, :metric, :seconds, :stage, :stage_epoch, :metric_name)
 ON CONFLICT (job_id, attempt, epoch) DO UPDATE SET loss = COALESCE(excluded.loss, curve_points.loss),
   metric = COALESCE(excluded.metric, curve_points.metric),
   seconds = COALESCE(excluded.seconds, curve_points.seconds) WHERE curve_points.line IS NULL
@@ -659,7 +661,7 @@ WITH begun AS (SELECT attempt, min(epoch) AS first FROM curve_points
     WHERE job_id = :job_id AND (:attempt IS NULL OR attempt = :attempt) GROUP BY attempt),
   told AS (SELECT attempt,
       min(first) OVER (ORDER BY attempt ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS below FROM begun),
-  whole AS MATERIALIZED (SELECT p.attempt, p.epoch, p.loss, p.metric, p.seconds
+  whole AS MATERIALIZED (SELECT p.attempt, p.epoch, p.loss, p.metric, p.seconds, p.stage, p.stage_epoch, p.metric_name
     FROM told JOIN curve_points AS p ON p.job_id = :job_id AND p.attempt = told.attempt
       AND (told.below IS NULL OR p.epoch < told.below)),
   span AS MATERIALIZED (SELECT min(epoch) AS first, max(epoch) AS last, count(*) AS n FROM whole),
@@ -672,7 +674,7 @@ WITH begun AS (SELECT attempt, min(epoch) AS first FROM curve_points
       min(CASE WHEN metric = metric_low THEN epoch END) AS metric_low,
       min(CASE WHEN metric = metric_high THEN epoch END) AS metric_high
     FROM bucketed JOIN extremes USING (bucket) GROUP BY bucket)
-SELECT attempt, epoch, loss, metric, seconds FROM whole WHERE epoch IN (
+SELECT attempt, epoch, loss, metric, seconds, stage, stage_epoch, metric_name FROM whole WHERE epoch IN (
   SELECT first FROM span UNION ALL SELECT last FROM span
   UNION ALL SELECT loss_low FROM chosen UNION ALL SELECT loss_high FROM chosen
   UNION ALL SELECT metric_low FROM chosen UNION ALL SELECT metric_high FROM chosen) ORDER BY epoch

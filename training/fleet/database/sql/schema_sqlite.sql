@@ -276,6 +276,9 @@ CREATE TABLE curve_points (         -- epochs of attempts, as their trainers rep
   loss    REAL,
   metric  REAL,
   seconds REAL CHECK (seconds >= 0), -- since the trainer began; NULL: it does not say
+  stage   TEXT,                     -- of several trainings the one that this is an epoch of; NULL: there is one …
+  stage_epoch INTEGER,              -- … in which it has this number
+  metric_name TEXT,
   line    INTEGER,                  -- number of the output line that said it; NULL: so far only a heartbeat did
   seal INTEGER,
   PRIMARY KEY (job_id, attempt, epoch)

@@ -11,12 +11,35 @@
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
   // Lines with their own points, as uPlot wants them: all places on x, and each line's value there or none.
-  const aligned = (lines) => {
-    const places = [...new Set(lines.flatMap(([, points]) => points.map(([x]) => x)))].sort((a, b) => a - b);
+  // A line has a gap where its value is null: at each mark, but not where only another line has a point.
+  const aligned = ({ lines, marks }) => {
+    const gaps = marks.map(([x]) => [x, null]);
+    const places = [...new Set([...gaps, ...lines.flatMap(([, points]) => points)].map(([x]) => x))].sort((a, b) => a - b);
     return [places, ...lines.map(([, points]) => {
-      const known = new Map(points);
-      return places.map((x) => known.get(x) ?? null);
+      const known = new Map([...points, ...gaps]);
+      return places.map((x) => known.get(x));
     })];
+  };
+
+  const marked = (plot) => {
+    const { ctx, bbox, said } = plot;
+    ctx.save();
+    ctx.strokeStyle = ctx.fillStyle = colour("--quiet");
+    ctx.font = `${12 * devicePixelRatio}px system-ui`;
+    ctx.textAlign = "right";
+    for (const [x, name] of said.marks) {
+      const at = plot.valToPos(x, "x", true);
+      if (at < bbox.left || at > bbox.left + bbox.width) continue;
+      ctx.setLineDash([4, 4]);
+      ctx.beginPath();
+      ctx.moveTo(at, bbox.top);
+      ctx.lineTo(at, bbox.top + bbox.height);
+      ctx.stroke();
+      ctx.setTransform(0, -1, 1, 0, at + 12 * devicePixelRatio, bbox.top);
+      ctx.fillText(name, 0, 0);
+      ctx.resetTransform();
+    }
+    ctx.restore();
   };
 
   const axis = (label) => ({
@@ -31,16 +54,16 @@
       const shown = index == null ? plot.data[line].findLast((each) => each != null) : value;
       return shown == null ? "–" : Number(shown.toPrecision(4)).toString();
     };
-    const least = { pad: 0.05, soft: 0, mode: said.zero ? 1 : 0 };
     const options = {
       width: Math.max(box.clientWidth, 240), height: HEIGHT, cursor: { y: false },
-      scales: { x: { time: false }, y: { range: { min: least, max: { pad: 0.05, soft: 0, mode: 0 } } } },
+      scales: { x: { time: false }, y: { range: (plot) => plot.said.range } },
       axes: [{ ...axis(said.x), size: 34 }, axis(said.y)],
       series: [{ label: said.x, value: number }, ...said.lines.map(([name], n) => ({
-        label: name, value: number, stroke: colour(`--line-${n % 4}`), width: 2, spanGaps: true, points: { show: false },
+        label: name, value: number, stroke: colour(`--line-${n % 4}`), width: 2, points: { show: false },
       }))],
+      hooks: { init: [(plot) => { plot.said = said; }], draw: [marked] },
     };
-    const plot = new window.uPlot(options, aligned(said.lines));
+    const plot = new window.uPlot(options, aligned(said));
     plot.root.setAttribute("role", "img");
     plot.root.setAttribute("aria-label", box.querySelector("svg")?.getAttribute("aria-label") ?? said.y);
     return plot;
@@ -59,7 +82,8 @@
         known = { plot: made(box, said), shape, text };
         plots.set(place, known);
       } else if (known.text !== text) {
-        known.plot.setData(aligned(said.lines));
+        known.plot.said = said;
+        known.plot.setData(aligned(said));
         known.text = text;
       }
       if (known.plot.root.parentNode !== box) box.append(known.plot.root);
