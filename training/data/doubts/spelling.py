@@ -80,8 +80,6 @@ def alike_hosts(names: Iterable[str]) -> list[tuple[str, str]]:
 
 def _as_it_looks(name: str) -> str:
     """Return the name in the form by which look-alikes are compared: casefolded, normalised (NFKC), and without
-    invisible characters and extra spaces."""
-    if name.isascii():
-        return " ".join(name.casefold().split())
-    seen = "".join(sign for sign in name if unicodedata.category(sign) != "Cf")
-    return " ".join(unicodedata.normalize("NFKC", seen).casefold().split())
+    invisible characters and spaces."""
+    seen = name if name.isascii() else "".join(sign for sign in name if unicodedata.category(sign) != "Cf")
+    return "".join(unicodedata.normalize("NFKC", seen).casefold().split())

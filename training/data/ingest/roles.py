@@ -70,6 +70,10 @@ NAMES = {
     ).items()
 }
 LABEL_FIRST = ("label", "y", "phase")  # the first of them is the label, the others are second labels
+SECOND = (  # beside a label, each of them says more of the same
+    *("changepoint", "attackcat", "attackcategory", "attacktype", "attackname", "anomalytype", "anomalyclass"),
+    *("subtype", "subcategory", "sublabel", "labelname", "labeltype", "multilabel", "binarylabel"),
+)
 DAYS, CLOCKS = ("date", "datum"), ("time", "zeit", "uhrzeit")  # a date in one column, the time of day in the next
 UNITS_OF_TIMES = {
     word: unit
@@ -145,12 +149,15 @@ def roles_of(names: Sequence[str], said: Mapping[Role, str], where: str) -> Role
         raise DataError("Two flags name one column: a column has one meaning.")
     free = [name for name in names if name not in said.values()]
     columns: dict[Role, str] = {}
-    clock, second = None, []
+    clock: str | None = None
+    second: list[str] = []
     for role in Role:
         may_be = ((NAMES[role].index(_word(role, name)), name) for name in free if _may_be(role, name, free))
         found = [name for _, name in sorted(may_be, key=itemgetter(0))]
         if role is Role.LABEL and (role in said or _is_settled(found)):
             found, second = found[: role not in said], found[role not in said :]
+        if role is Role.LABEL and (found or role in said):
+            second += [name for name in free if plain(name) in SECOND]
         if role is Role.TIME and role not in said and len(found) == 2:
             days, clocks = (next((n for n in found if plain(n) in words), None) for words in (DAYS, CLOCKS))
             found, clock = ([days], clocks) if days and clocks else (found, None)

@@ -7,6 +7,7 @@ they are dates of this century; without such a unit they are refused. Assumed se
 sample in a quarter of an hour) are refused. All functions are pure.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -83,11 +84,31 @@ def from_parts(parts: Callable[[], Iterable[pl.Series]], said: SaidTimes, where:
         _no_unit(said.unit, where)
         seconds = np.concatenate([_seconds(part) for part in cells()])
         role = "durations" if isinstance(kind, pl.Duration) else "dates with a time zone" if zones else NO_ZONE
+        if role == NO_ZONE:
+            _check_half_days(seconds, what)
         return seconds, role + form
     if not kind.is_numeric() and not is_text:
         raise DataError(f"{what} must hold times (numbers, dates or durations), not {kind}.")
     numbers = np.concatenate([part.cast(pl.Float64).to_numpy() for part in parts()])
     return _numbers(numbers, said, what)
+
+
+def _check_half_days(t: Floats, what: str) -> None:
+    """Raise DataError if the times seem to be of a clock of twelve hours without AM and PM: in the order of the file,
+    an hour 1 follows an hour 12 of the same day, and no time has an hour of 0 or above 12."""
+    falls = wraps = 0
+    for here in spans(t, overlap=1):
+        day, hour = np.divmod(t[here] // 3600, 24)
+        if hour.min() < 1 or hour.max() > 12:
+            return
+        fell = (np.diff(t[here]) < 0) & (np.diff(day) == 0)
+        falls += int(fell.sum())
+        wraps += int((fell & (hour[:-1] == 12) & (hour[1:] == 1)).sum())
+    if wraps and 2 * wraps >= falls:  # in shuffled rows, few falls are such
+        raise DataError(
+            f"{what} goes from an hour 12 back to an hour 1 on one day, as a clock of twelve hours does: write AM or PM "
+            "behind the times, or, if the clock has 24 hours, sort the rows by time."
+        )
 
 
 def _seconds(dates: pl.Series) -> Floats:
@@ -101,8 +122,10 @@ def _seconds(dates: pl.Series) -> Floats:
 def _dates(parts: Callable[[], Iterable[pl.Series]], said: SaidTimes, what: str) -> tuple[_Cells, bool, str]:
     """Return a reader of dates in UTC from text, whether they name a zone, and words on the order of day and month."""
     if said.format is not None:
-        zones, said_form = "%z" in said.format or "%Z" in said.format, said.format
-        return _read(lambda: (part.str.to_datetime(said_form, time_zone="UTC") for part in parts()), what), zones, ""
+        sign, form_said = _with_fraction(said.format)
+        zones = "%z" in form_said or "%Z" in form_said
+        texts = (lambda: (_pointed(part, sign) for part in parts())) if sign else parts
+        return _read(lambda: (part.str.to_datetime(form_said, time_zone="UTC") for part in texts()), what), zones, ""
     form = _Form()
     try:
         for part in parts():
@@ -128,6 +151,30 @@ def _dates(parts: Callable[[], Iterable[pl.Series]], said: SaidTimes, what: str)
     )
     which = "" if form.signs == {"."} else ("", "", ", the month first")[order]
     return found, not form.unnamed, which
+
+
+def _with_fraction(form: str) -> tuple[str, str]:
+    """Return the sign before the fraction of a second in a format of strptime, "" if a point or nothing stands there,
+    and the format as Polars takes it.
+
+    Polars reads the ``%f`` of strptime as nanoseconds, and its own ``%.f`` as a point and a fraction. Raises DataError
+    for a ``%f`` without a sign before it, or with another sign than a point if dates follow.
+    """
+    before, fraction, after = form.partition("%f")
+    if not fraction or before.endswith("%."):
+        return "", form
+    sign = before[-1:]
+    if not sign or sign.isalnum() or (sign != "." and re.search("%[^zZp]", after)):
+        raise DataError(
+            f"--time-format {form} has no point before its %f, by which the fraction of a second is found: bring times "
+            "with a point there."
+        )
+    return sign.replace(".", ""), f"{before[:-1]}%.f{after}"
+
+
+def _pointed(text: pl.Series, sign: str) -> pl.Series:
+    """Return the times with a point in place of the last ``sign``, which is the one before the fraction."""
+    return text.str.replace(rf"^(.*){re.escape(sign)}(\d)", "${1}.${2}")
 
 
 def _read(parts: _Cells, what: str) -> _Cells:
