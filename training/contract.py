@@ -6,12 +6,15 @@ contract for people.
 """
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from enum import IntEnum, StrEnum
 from typing import Any
 
 from training import strict_json
 from training.families import FAMILIES, family_of
+
+RECORDING_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # what a plan's train_hosts can name
 
 
 class Mode(StrEnum):

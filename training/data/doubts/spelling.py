@@ -5,6 +5,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from training.contract import RECORDING_HOST
+from training.data.classes import listed
 from training.data.doubts.windows import WindowsInQuestion
 from training.data.errors import DataError
 from training.data.values import Names
@@ -58,6 +60,15 @@ def hosts_alike(windows: WindowsInQuestion) -> list[str]:
         "stands on both sides of a split by host."
         for first, other in alike_hosts(windows.rows.host.present.tolist())
     ]
+
+
+def unusual_hosts(windows: WindowsInQuestion) -> list[str]:
+    """Return a list with one sentence on the hosts that no plan can name; an empty list if there are none."""
+    odd = [name for name in windows.rows.host.present.tolist() if not RECORDING_HOST.fullmatch(name)]
+    if not odd:
+        return []
+    said = f"A plan's train_hosts cannot name {listed(odd)}: to split by host, write hosts with letters, digits, dots, "
+    return [f"{said}dashes and underscores alone."]
 
 
 def alike_hosts(names: Iterable[str]) -> list[tuple[str, str]]:

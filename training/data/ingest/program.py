@@ -35,7 +35,7 @@ from training.data.doubts.constant_values import filled_forward, one_sided, padd
 from training.data.doubts.ids_and_totals import ids_and_totals
 from training.data.doubts.label_copies import label_again
 from training.data.doubts.other_units import other_units
-from training.data.doubts.spelling import hosts_alike
+from training.data.doubts.spelling import hosts_alike, unusual_hosts
 from training.data.doubts.windows import WindowsInQuestion, doubts
 from training.data.errors import DataError
 from training.data.ingest.cells import PARQUET
@@ -63,7 +63,7 @@ from training.streams import complain, replace_unprintable
 
 # Detectors of doubts: those of windows as they were measured, and those of what becomes of them.
 OF_MEASURED = (ids_and_totals, label_again, one_sided, padding, filled_forward, doubled_channels, confounded)
-OF_ALL = (hosts_alike, other_units)
+OF_ALL = (hosts_alike, unusual_hosts, other_units)
 SUFFIXES = (".npz", PARQUET, *TEXT)
 # Options of tables alone, as the parser stores them.
 OF_TABLES = (

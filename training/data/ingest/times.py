@@ -106,8 +106,8 @@ def _check_half_days(t: Floats, what: str) -> None:
         wraps += int((fell & (hour[:-1] == 12) & (hour[1:] == 1)).sum())
     if wraps and 2 * wraps >= falls:  # in shuffled rows, few falls are such
         raise DataError(
-            f"{what} goes from an hour 12 back to an hour 1 on one day, as a clock of twelve hours does: write AM or PM "
-            "behind the times, or, if the clock has 24 hours, sort the rows by time."
+            f"{what} goes from an hour 12 back to an hour 1 on one day, as a clock of twelve hours does: write AM or "
+            "PM behind the times, or, if the clock has 24 hours, sort the rows by time."
         )
 
 

@@ -110,11 +110,12 @@ def _check_outputs(table: TomlTable, model: str, names: Sequence[str]) -> None:
 
 
 def check_defaults(root: TomlTable, dataset: Kind[str]) -> JsonObject:
-    """Check ``[defaults]`` and return its values. A missing split recipe becomes ``sample``, a wrong one an empty
-    text."""
+    """Check ``[defaults]`` and return its values. A missing split recipe becomes ``sample``, a wrong one an empty text;
+    wrong ``train_hosts`` become None."""
     table = root.table("defaults")
     checked = read(table, JobSpec, {"dataset": dataset}, {"split_recipe": ""}, INHERITED)
     table.finish("[defaults]")
+    checked |= {"train_hosts": None} if table.is_wrong("train_hosts") else {}
     return checked if table.has("split_recipe") else {**checked, "split_recipe": Recipe.SAMPLE.value}
 
 
@@ -337,7 +338,7 @@ def _rotated(entry: TomlTable, defaults: Defaults) -> Sequence[str]:
         entry.report(at, message, 'set split_recipe = "host" in the job, or remove rotate')
     own = entry.values.get("train_hosts")
     try:
-        hosts = list(kinds.host_names(own) if own is not None else defaults["train_hosts"])
+        hosts = list(kinds.host_names(own) if own is not None else defaults["train_hosts"] or ())
     except WrongValueError:  # to be reported by who reads them
         return ()
     for index, host in enumerate(hosts):
@@ -368,7 +369,10 @@ def _split(table: TomlTable, keys: Json, defaults: Defaults) -> JsonObject:
                 message = f'{key} has no effect under split_recipe "{recipe}"'
                 table.report((key,), message, 'remove it, or set split_recipe = "host"')
         return {"train_hosts": (), "test_hosts": ()}
-    hosts = tuple(sorted({*(keys["train_hosts"] or defaults["train_hosts"])}))
+    named = keys["train_hosts"] or defaults["train_hosts"]
+    if named is None:
+        return {}
+    hosts = tuple(sorted({*named}))
     if not hosts:
         _report_no_train_hosts(table, recipe)
     both = sorted({*hosts} & {*tested})

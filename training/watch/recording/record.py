@@ -10,7 +10,6 @@ import argparse
 import json
 import platform
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -26,6 +25,7 @@ import numpy as np
 
 from training.clock import Clock, SystemClock
 from training.command_line import parser_of
+from training.contract import RECORDING_HOST
 from training.data import episode
 from training.data.channels import CHANNELS, Measure, View
 from training.streams import complain, replace_unprintable
@@ -37,7 +37,6 @@ from training.watch.recording.scenarios import SCENARIOS, Phase, draw_phases, ph
 from training.watch.recording.stage import RecordError, Stage
 
 SCRATCH_BYTES = 6 << 20
-_HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # what a plan's train_hosts can name
 
 
 class RecordingOrder(NamedTuple):
@@ -213,7 +212,7 @@ def main(argv: list[str] | None = None) -> int:
 def _record_here(args: argparse.Namespace) -> Path:
     if not 0.5 <= args.hz <= 100:
         raise ValueError(f"--hz {args.hz:g} is outside 0.5 to 100 samples a second.")
-    if not _HOST_NAME.fullmatch(args.host):
+    if not RECORDING_HOST.fullmatch(args.host):
         raise ValueError(
             f"--host {args.host!r} cannot be a host's name: 1 to 64 letters, digits, dots, dashes and underscores, "
             "the first a letter or digit, so that train_hosts in a plan can name it."
