@@ -28,6 +28,7 @@ class Role(StrEnum):
     EPISODE = "episode"
     WINDOW = "window"
     REFERENCE = "reference"
+    KEY = "key"
 
     @property
     def flag(self) -> str:
@@ -54,6 +55,7 @@ _WORDS = {
         *("--reference-column", "reference of its host"),
         "marks of the hosts' references: true where a row is of one",
     ),
+    Role.KEY: ("--key", "channel", "names of the channel that a row's reading is of"),
 }
 # Each role's names without case, spaces, underscores, a unit and a closing "id", the surest first.
 NAMES = {
@@ -66,9 +68,12 @@ NAMES = {
         episode session recording run trial
         window
         reference
+        key metric field series item itemid sensor sensorid parameter measurement variable
         """
     ).items()
 }
+READINGS = ("value", "val", "reading", "wert")  # of a long table, which has no other channel beside the role KEY
+NAMED = tuple(role for role in Role if role is not Role.KEY)
 LABEL_FIRST = ("label", "y", "phase")  # the first of them is the label, the others are second labels
 SECOND = (  # beside a label, each of them says more of the same
     *("changepoint", "attackcat", "attackcategory", "attacktype", "attackname", "anomalytype", "anomalyclass"),
@@ -133,7 +138,7 @@ def plural_of(name: str) -> Role | None:
     """Return the role whose plural is the column's name (``hosts``), as such a column is probably a count; else
     None."""
     word = plain(name)
-    singular = {f"{name}s": role for role, names in NAMES.items() for name in names}
+    singular = {f"{name}s": role for role in NAMED for name in NAMES[role]}
     return None if any(word in names for names in NAMES.values()) else singular.get(word)
 
 
@@ -171,10 +176,14 @@ def roles_of(names: Sequence[str], said: Mapping[Role, str], where: str) -> Role
 
 def _may_be(role: Role, name: str, names: Sequence[str]) -> bool:
     """Return True if ``name`` is a usual name of the role; but ``y`` beside ``x`` and ``z`` is an axis if another
-    column may be the label."""
+    column may be the label, and a table with more channels than one reading is not long."""
     if role is Role.LABEL and plain(name) == "y":
         others = {plain(other) for other in names} - {"y"}
         if {"x", "z"} <= others and not others.isdisjoint(NAMES[role]):
+            return False
+    if role is Role.KEY:
+        rest = [other for other in names if other != name and not any(_may_be(one, other, names) for one in NAMED)]
+        if len(rest) != 1 or plain(rest[0]) not in READINGS:
             return False
     return _word(role, name) in NAMES[role]
 

@@ -32,7 +32,7 @@ from training.data.coded import Coded, numbered
 from training.data.dataset import UNLABELLED
 from training.data.errors import DataError
 from training.data.ingest import ingested, times
-from training.data.ingest.columns import Wanted, channel_names
+from training.data.ingest.columns import Wanted, channel_names, check_named
 from training.data.ingest.even import GAP, SHORT
 from training.data.ingest.even_rows import as_measured, check_night, check_years, evenly, hour_left_out, rounded_times
 from training.data.ingest.incident_log import Labelled, label_samples, read_incidents, with_labels
@@ -54,7 +54,9 @@ from training.data.ingest.rows import (
     only_labelled,
     rate_of,
     read_rows,
+    strings,
 )
+from training.data.ingest.series import check_series, widened
 from training.data.ingest.tables import Stored, left, read_table, stored
 from training.data.normalise import compress
 from training.data.schema import Timing
@@ -160,10 +162,20 @@ def cut_table(
             "cut into windows already, the column that numbers these with --window-column NAME (and --hz); its "
             f"columns are {there}."
         )
-    names = channel_names(table.columns, table.roles, wanted, str(path))
+    is_long = Role.KEY in table.columns
+    names = channel_names(table.columns, table.roles, Wanted() if is_long else wanted, str(path))
     table, unlabelled = only_labelled(table, said.unlabelled)
     check_numbers(table)
-    rows = as_measured(in_order(read_rows(table, cut, said, wanted)), names, wanted)  # no name keeps the unsorted
+    if Role.WINDOW not in table.columns:
+        check_series(table, wanted)
+    elif is_long:
+        raise DataError(f"{path} is cut into windows, in which --key can bring nothing side by side: leave it out.")
+    key = strings(table, Role.KEY) if is_long else None
+    rows = in_order(read_rows(table, cut, said, wanted))
+    if key is not None:
+        rows, names = widened(rows, key if rows.place is None else key.take(rows.place), names)
+        check_named(names, wanted, str(path))
+    rows = as_measured(rows, names, wanted)
     roles = table.roles
     if Role.WINDOW in roles.columns:
         for flag, length in (("--window-s", cut.window_s), ("--episode-s", cut.episode_s)):

@@ -24,7 +24,8 @@ ROW_BYTES, ALWAYS_BYTES = 10, 300 << 20  # of memory a row and at all, whatever 
 CHANNELS_MAX = 1000  # of a table: each has seventeen features
 CELL_BYTES = 512  # of a row's time, label or name, before it is a number
 DATES = ("VARCHAR", "DATE", "TIME", "TIME_NS")  # of which two columns may be one time
-NAMES = (Role.HOST, Role.EPISODE, Role.WINDOW)  # the hosts 10.1 and 10.10, or 1 and 01, are two, and one as numbers
+# The hosts 10.1 and 10.10, or 1 and 01, are two, and one as numbers.
+NAMES = (Role.HOST, Role.EPISODE, Role.WINDOW, Role.KEY)
 
 
 class Stored(NamedTuple):
@@ -65,11 +66,11 @@ class Stored(NamedTuple):
     def parts(self, role: Role) -> Iterator[pl.Series]:
         """Yield the cells of the column with this role, some of the used rows at a time."""
         name, at = self.called(role), 0
-        for part in self.store.series(self._cell(role), self.room.rows(CELL_BYTES)):
+        for part in self.store.series(self.cell(role), self.room.rows(CELL_BYTES)):
             keep, at = None if self.keep is None else self.keep[at : at + part.len()], at + part.len()
             yield (part if keep is None else part.filter(pl.Series(keep))).alias(name)
 
-    def _cell(self, role: Role) -> str:
+    def cell(self, role: Role) -> str:
         """Return the SQL expression for the cells of a role; cells that may be a date or an id stay text as written."""
         name = self.called(role) if self.called(role) in self.kinds else str(role)
         kind, sql = self.kinds[name].kind, self.kinds[name].sql
