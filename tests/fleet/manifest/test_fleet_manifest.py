@@ -884,3 +884,8 @@ def test_urgent_is_a_mistake_that_names_priority(value):
     (mistake,) = mistakes(job(f"urgent = {value}"))
     assert (mistake.line, mistake.key, mistake.message) == (5, "jobs[0].urgent", "a job has no key `urgent`")
     assert mistake.suggestion == "give it a higher `priority`"
+
+
+def test_a_wrong_list_of_hosts_in_the_defaults_is_one_mistake():
+    head = HEAD + '[defaults]\nsplit_recipe = "host"\ntrain_hosts = ["Web 1"]\n'
+    assert "host's name" in only(head + job() + job("seed = 1", name="b")).message

@@ -1,0 +1,167 @@
+"""Tables in the shapes that programs write: long ones, second labels, odd clocks."""
+
+import datetime as dt
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from table_changes import noise
+
+from training.data.ingest.series import stand_in_turn, turns
+
+CUT = ("--window-s", "8")
+
+
+def wide_table(samples=320, channels=3, step_s=1.0):
+    label = np.where(np.arange(samples) // 80 % 2, "attack", "normal")
+    values = {f"c{n}": 100.0 * n + noise(samples, n) for n in range(channels)}
+    return pl.DataFrame({"t": np.arange(samples) * step_s, "label": label, **values})
+
+
+def long_table(wide, key="sensor_no", value="value", apart_s=0.0):
+    names = [name for name in wide.columns if name.startswith("c")]
+    rows = wide.with_row_index("turn").unpivot(names, index=["turn", "t", "label"], variable_name=key, value_name=value)
+    place = pl.col(key).str.slice(1).cast(pl.Float64)
+    return rows.with_columns(t=pl.col("t") + apart_s * place).sort("turn", key).drop("turn")
+
+
+def numbered(long, key="sensor_no"):
+    return long.with_columns(pl.col(key).str.slice(1).cast(pl.Int64) + 7000)
+
+
+# -- series in one table -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("apart_s", [0.0, 0.2], ids=["at one time", "in turn"])
+@pytest.mark.parametrize(
+    ("key", "flags"), [("device_id", ()), ("probe", ("--ignore", "probe")), ("mote ID", ()), ("pid", ())]
+)
+def test_rows_of_several_series_are_refused_until_a_flag_says_what_they_are(ingested, apart_s, key, flags):
+    rows = numbered(long_table(wide_table(), key, apart_s=apart_s), key)
+    said = ingested.refused(rows.rename({"value": "temp"}), *CUT, *flags)
+    assert f"The column {key!r} of " in said
+    assert "tells apart 3 series" in said
+    assert f"--key {key}" in said
+    assert len(ingested.taken(rows, *CUT, "--host-column", key)["hosts"]) == 3
+    assert ingested.taken(rows, *CUT, "--key", key)["channels"]["oracle"] == 3
+
+
+def test_series_at_random_times_are_refused_too(ingested):
+    rows = numbered(long_table(wide_table()), "sensor_no").rename({"sensor_no": "sensor_id", "value": "temp"})
+    rows = rows.with_columns(t=pl.col("t") + pl.Series(np.random.default_rng(3).uniform(0, 1, rows.height))).sort("t")
+    for flags in ((), ("--ignore", "sensor_id"), ("--hz", "0.2"), ("--hz", "0.2", "--ignore", "sensor_id")):
+        assert "tells apart 3 series" in ingested.refused(rows, "--window-s", "40", *flags)
+
+
+def test_an_id_that_is_measured_is_kept_by_its_flag(ingested):
+    rows = wide_table().with_columns(job_id=pl.Series(np.arange(320) // 40))
+    assert "--level job_id if it is measured itself" in ingested.refused(rows, *CUT)
+    assert ingested.taken(rows, *CUT, "--level", "job_id")["channels"]["oracle"] == 4
+
+
+def test_channels_of_whole_numbers_are_no_series(ingested):
+    busy = np.random.default_rng(0).integers(0, 60, 320)
+    rows = wide_table().with_columns(processes=pl.Series(busy), watts=pl.Series(2.0 * busy + noise(320, 9)))
+    assert ingested.taken(rows, *CUT)["channels"]["oracle"] == 5
+
+
+@pytest.mark.parametrize("apart_s", [0.0, 0.2], ids=["at one time", "in turn"])
+@pytest.mark.parametrize("key", ["sensor", "metric", "itemid"])
+def test_a_long_table_gives_the_windows_of_the_wide_one(ingested, key, apart_s):
+    wide = wide_table()
+    ingested.taken(wide, *CUT)
+    expected = np.array(ingested.load().tensors)
+    long = long_table(wide, key, apart_s=apart_s)
+    found = ingested.taken(numbered(long, key) if key == "itemid" else long, *CUT)
+    assert found["channels"]["oracle"] == 3
+    np.testing.assert_array_equal(ingested.load().tensors, expected)
+
+
+def test_a_reading_that_is_missing_is_missing_in_its_channel_alone(ingested):
+    wide = wide_table()
+    long = long_table(wide, "metric").filter(~((pl.col("t") == 30.0) & (pl.col("metric") == "c1")))
+    ingested.taken(wide.with_columns(c1=pl.when(pl.col("t") == 30.0).then(None).otherwise("c1")), *CUT)
+    expected = np.array(ingested.load().tensors)
+    ingested.taken(long, *CUT)
+    np.testing.assert_array_equal(ingested.load().tensors, expected)
+
+
+def test_several_columns_of_a_long_table_are_a_channel_each(ingested):
+    wide = wide_table()
+    long = long_table(wide, "box", "temp").with_columns(hum=pl.col("temp") * 2)
+    ingested.taken(long, *CUT, "--key", "box", "--oracle", "c1 hum")
+    names = ingested.load().channel_names
+    assert sorted(names) == ["c0 hum", "c0 temp", "c1 hum", "c1 temp", "c2 hum", "c2 temp"]
+    assert "--oracle names 'hum', which is no channel" in ingested.refused(
+        long, *CUT, "--key", "box", "--oracle", "hum"
+    )
+
+
+@given(st.lists(st.floats(0, 0.05), min_size=30, max_size=60), st.integers(2, 5))
+def test_a_turn_holds_each_series_at_most_once_and_not_for_long(late, series):
+    n = len(late) // series * series
+    t = np.arange(n) / series + np.sort(np.array(late[:n]) / series)
+    key, group = np.arange(n, dtype=np.int32) % series, np.zeros(n, np.int32)
+    begins = turns(t, key, group)
+    of = np.cumsum(begins) - 1
+    assert np.unique(np.stack([of, key]), axis=1).shape[1] == n
+    assert (t - t[np.flatnonzero(begins)][of]).max() <= 1.0
+
+
+def test_a_state_that_sets_the_level_of_a_channel_is_a_series_and_a_slow_one_is_none():
+    ids, t = np.array(["a", "b"] * 40), np.arange(80).astype(str)
+    assert stand_in_turn(ids, [np.tile([1.0, 50.0], 40) + noise(80)], t)
+    assert not stand_in_turn(np.sort(ids), [np.repeat([1.0, 50.0], 40) + noise(80)], t)
+    assert not stand_in_turn(ids, [noise(80)], t)
+
+
+# -- names and labels --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["changepoint", "attack_cat", "Sub-Type", "attack_type"])
+def test_a_second_label_is_no_channel(ingested, name):
+    code = (pl.col("label") == "attack").cast(pl.Int64)
+    rows = wide_table().with_columns(code.alias(name))
+    found = ingested.taken(rows, *CUT)
+    assert found["channels"]["oracle"] == 3
+    assert f"column {name}: a second label" in found["understood"]["left_out"]
+
+
+def test_labels_that_differ_by_a_space_inside_are_one_misspelled(ingested):
+    odd = pl.when(pl.col("t") == 100.0).then(pl.lit("A ttack")).otherwise("label")
+    assert "differ by" in ingested.refused(wide_table().with_columns(label=odd), *CUT)
+
+
+# -- clocks ------------------------------------------------------------------------------------------------------------
+
+
+def clocked(form, step_s=1.05, first="2026-03-02T09:00:00", samples=320):
+    begin = dt.datetime.fromisoformat(first)
+    times = [(begin + dt.timedelta(seconds=step_s * n)).strftime(form) for n in range(samples)]
+    return wide_table(samples).with_columns(t=pl.Series(times))
+
+
+@pytest.mark.parametrize("form", ["%d/%m/%Y %H:%M:%S.%f", "%d/%m/%Y %H:%M:%S,%f", "%b %d, %Y @ %H:%M:%S.%f"])
+def test_fractions_of_strptime_are_read(ingested, form, recwarn):
+    found = ingested.taken(clocked(form), "--window-s", "8.4", "--time-format", form)
+    assert found["understood"]["sample_hz"] == pytest.approx(1 / 1.05)
+    assert not recwarn.list
+
+
+def test_a_fraction_without_a_sign_is_refused(ingested):
+    form = "%d/%m/%Y %H:%M:%S%f"
+    assert "has no point before its %f" in ingested.refused(clocked(form), *CUT, "--time-format", form)
+
+
+@pytest.mark.parametrize("flags", [(), ("--time-format", "%Y-%m-%d %H:%M:%S")])
+def test_a_clock_of_twelve_hours_without_am_and_pm_is_refused(ingested, flags):
+    cut, form = ("--window-s", "600"), "%Y-%m-%d %I:%M:%S"
+    assert "write AM or PM behind the times" in ingested.refused(clocked(form, 60.0, samples=600), *cut, *flags)
+    first, last = ingested.taken(clocked(f"{form} %p", 60.0, samples=600), *cut)["understood"]["span"]
+    assert last - first == 600 * 60
+
+
+def test_mornings_alone_have_a_clock_of_24_hours(ingested):
+    assert ingested.taken(clocked("%Y-%m-%d %H:%M:%S", 60.0, samples=200), "--window-s", "600")
