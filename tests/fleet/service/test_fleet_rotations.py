@@ -212,7 +212,7 @@ def test_the_list_of_models_folds_rotations_and_names_what_to_deploy(receiver):
     assert results.worst(row["auroc"]) == "0.700 on desk"
     assert results.folded(row["auroc"]) == "0.775 ± 0.106"
     text = io.StringIO()
-    Console(file=text, width=160).print(_drawn(client.models()))
+    Console(file=text, width=160).print(_drawn(client.models(), why=False))
     assert "gbt: to deploy: gbt-all (pending)." in text.getvalue()
     with Wire(receiver) as wire:
         page = wire.request("GET", "/models").answer()[2].decode()

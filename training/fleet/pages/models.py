@@ -22,6 +22,7 @@ def page(asked: PageRequest, frame: Frame) -> str:
     return render(
         "models.html",
         frame,
+        which="" if after else results.which(reply["models"]),
         sentence=results.ranking(reply["models"], whole) if not after else "Further models judged on the same test.",
         beliefs=results.beliefs(reply["models"]),
         models=reply["models"],
