@@ -6,6 +6,8 @@ from types import TracebackType
 
 from training.printable import printable, printable_lines
 
+HOURLY = {"hourly": True}  # `extra` of a line that a timer or a repeated request may log again
+_KEPT_MAX = 1000
 _Info = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
 
@@ -23,8 +25,27 @@ class OneLine(logging.Formatter):
         return "\n".join(f"  | {line}" for line in printable_lines(super().formatException(ei)))
 
 
+class Hourly(logging.Filter):
+    """A filter that passes lines marked as HOURLY only if the same text was not logged within the last hour."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._logged: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        if hasattr(record, "hourly"):
+            if 0 <= record.created - self._logged.get(text, -3600.0) < 3600:
+                return False
+            if len(self._logged) >= _KEPT_MAX:
+                self._logged.clear()
+            self._logged[text] = record.created
+        return True
+
+
 def configure(level: str) -> None:
     """Send this program's log, from ``level`` up, to standard error, where systemd and people look."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(message)s"))
+    handler.addFilter(Hourly())
     logging.basicConfig(level=level, handlers=[handler])

@@ -3,6 +3,7 @@
 import ast
 import errno
 import io
+import logging
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import sys
 import pytest
 from places import ROOT
 
+from training.logs import HOURLY, Hourly
 from training.streams import complain, has_seen_enough, replace_unprintable
 
 PROGRAMS = sorted(
@@ -35,6 +37,13 @@ def test_complaint_is_wrapped_at_words_on_a_terminal_alone(monkeypatch, terminal
     monkeypatch.setattr(err, "isatty", lambda: terminal)
     complain("see the cis490-jobs", err)
     assert err.getvalue() == said
+
+
+def test_line_that_a_timer_repeats_is_logged_once_an_hour():
+    passes = Hourly().filter
+    lines = [("a", 0, HOURLY), ("a", 3599, HOURLY), ("b", 3599, HOURLY), ("a", 3599, {}), ("a", 3600, HOURLY)]
+    records = [logging.makeLogRecord({"msg": text, "created": at, **extra}) for text, at, extra in lines]
+    assert [passes(each) for each in records] == [True, False, True, True, True]
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

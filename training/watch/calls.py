@@ -183,6 +183,7 @@ class Courier:
 
     def __init__(self, hooks: Sequence[Hook], waiting: Sequence[Undelivered], say: Callable[[str], None]) -> None:
         self._say, self._hooks = say, {hook.name: hook for hook in hooks}
+        self._failed: dict[str, str] = {}  # hook → why its last call failed
         self._lock = threading.Condition()
         self._lines: dict[str, list[Undelivered]] = {name: [] for name in self._hooks}
         self._others: list[Undelivered] = []
@@ -255,6 +256,9 @@ class Courier:
         except HookRefusedError as error:
             self._say(f"{error}: {what} is given up")
         except HookError as error:
-            self._say(f"{error}: {what} is tried again")
+            said = f"{error}: {what} is tried again"
+            if said != self._failed.get(hook.name):  # once
+                self._say(said)
+            self._failed[hook.name] = said
             return False
         return True

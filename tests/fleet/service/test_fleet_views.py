@@ -295,6 +295,7 @@ def test_a_job_that_no_known_host_can_run_says_why_in_the_list(fleet):
     by_name = {job.name: job.obstacle for job in fleet.views.jobs().jobs}
     assert by_name["one"] == "needs a GPU, and no host has one"
     assert by_name["two"] is None
+    assert fleet.views.explain("id-one").summary == "it needs a GPU, and no host has one"
     fleet.ask("desktop", capability=a_capability(cuda=True, vram=1))
     assert fleet.job().obstacle is None
 

@@ -127,7 +127,7 @@ class Obstacles:
             if name in wanted
         ]
         return ExplainReply(
-            job_id=job_id, name=job.name, status=job.status, summary=self._summary(job, hosts), hosts=hosts
+            job_id=job_id, name=job.name, status=job.status, summary=self._summary(job, hosts, [*unheard]), hosts=hosts
         )
 
     def _verdict(self, job: Job, host: Host, out: Mapping[str, Out], unheard_s: float | None, kind: str) -> HostVerdict:
@@ -166,7 +166,7 @@ class Obstacles:
         since = duration(max(0.0, self._clock.now() - (job.held_at or 0.0)))
         return f"it is held by {job.held_by}, {since} ago, and granted to no host until `cis490-jobs unhold`"
 
-    def _summary(self, job: Job, hosts: list[HostVerdict]) -> str:
+    def _summary(self, job: Job, hosts: list[HostVerdict], known: list[Host]) -> str:
         if job.status is not JobStatus.PENDING:
             why = f": {job.ended_by}" if job.ended_by else ""
             mark = f"; should it wait again, {self._held(job)}" if job.held else ""
@@ -174,14 +174,15 @@ class Obstacles:
             return f"the job is {job.status}{why}{mark}{f'; {remark}' if remark else ''}"
         if job.passed_over:
             return f"it is {NOT_IN_PLAN}{f'; {self._held(job)}' if job.held else ''}"
-        return self._held(job) if job.held else self.asked(job) or self._waits(job, hosts)
+        return self._held(job) if job.held else self.asked(job) or self._waits(job, hosts, known)
 
-    def _waits(self, job: Job, hosts: list[HostVerdict]) -> str:
+    def _waits(self, job: Job, hosts: list[HostVerdict], known: list[Host]) -> str:
         """Return a sentence about what a pending job that is not held waits for."""
         fitting = [each for each in hosts if each.fits]
         if not fitting:
             lacks = rules.lacks_data(job.needs, self._service.host_registry.datasets)
-            return lacks or "no known host can run it"
+            unmet = rules.unmet(job.needs, known) if known else None
+            return lacks or (f"it {unmet}" if unmet else "no known host can run it")
         ready = [each.host for each in fitting if each.reason == "ok"]
         if ready:
             busy = [host for host in ready if self._db.all("live_attempts_of_host", host=host)]

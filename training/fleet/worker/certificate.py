@@ -17,6 +17,7 @@ from training.fleet.client.client import ClientError, FleetClient, Refused
 from training.fleet.client.credentials import Credentials, CredentialsError, renew_if_due
 from training.fleet.client.transport import HttpTransport
 from training.fleet.wire.constants import LOOK_AGAIN_S, ProblemType
+from training.logs import HOURLY
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ class CertificateKeeper:
             if refusal.problem_type == ProblemType.CERTIFICATE_REVOKED:
                 self.on_revoked(str(refusal))
                 return False
-            log.warning("the receiver refuses this host: %s", refusal)
+            log.warning("the receiver refuses this host: %s", refusal, extra=HOURLY)
         return True
 
     def _run(self) -> None:

@@ -42,6 +42,7 @@ from training.fleet.store.datasets import DatasetStore
 from training.fleet.store.states import StateStore
 from training.fleet.wire.constants import ARTIFACT_BYTES_MAX, ProblemType, Refusal
 from training.fleet.wire.messages import ReloadReply
+from training.logs import HOURLY
 
 if TYPE_CHECKING:
     from training.fleet.receiver.metrics.exposition import Exposition
@@ -285,7 +286,7 @@ class ReceiverContext:
             self.room.wake(await self._written(lambda: service.follow_schedule(situation, made)))
             await asyncio.sleep(_REST * made.cost_s)
         except DatabaseError as error:  # the next call begins another
-            logger.info("the schedule was not made: %s", error)
+            logger.info("the schedule was not made: %s", error, extra=HOURLY)
         finally:
             self._scheduling = None
         if service.must_schedule:
@@ -335,7 +336,7 @@ class ReceiverContext:
             try:
                 await self.disk(partial(self.send_wake, mac))
             except OSError as error:
-                logger.warning("%s cannot be woken: %s", host, error.strerror or error)
+                logger.warning("%s cannot be woken: %s", host, error.strerror or error, extra=HOURLY)
             else:
                 logger.info("%s is woken: a job waits that it would have done sooner", host)
 

@@ -25,6 +25,7 @@ from training.fleet.wire.constants import (
 )
 from training.fleet.wire.message import Wire
 from training.fleet.wire.messages import Problem
+from training.logs import HOURLY
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -113,7 +114,7 @@ def answerable(request: Request, error: Exception) -> Refusal:
         detail = "the receiver failed to answer; its log says why, trying again is safe"
         refusal = Refusal(ProblemType.INTERNAL, detail)
     elif refusal.problem_type.status >= 500:
-        logger.warning("refused with %s: %s", refusal.problem_type.value, error)
+        logger.warning("refused with %s: %s", refusal.problem_type.value, error, extra=HOURLY)
     return refusal
 
 

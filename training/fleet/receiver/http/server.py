@@ -25,6 +25,7 @@ from training.fleet.receiver.http.steps import carry_out
 from training.fleet.receiver.security.tls import Security
 from training.fleet.store.errors import StoreError
 from training.fleet.wire.constants import HEADER_DATABASE, Refusal
+from training.logs import HOURLY
 
 logger = logging.getLogger(__name__)
 
@@ -182,7 +183,7 @@ class Server(UvicornServer):
             try:
                 await work()
             except (DatabaseError, StoreError, Refusal) as error:
-                logger.warning("left for the next time: %s", error)
+                logger.warning("left for the next time: %s", error, extra=HOURLY)
 
     async def _fold(self) -> None:
         """Wait for ``FOLD_S``, or until there is much new output; then move trainers' output from the database into

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from training.clock import Clock
 from training.fleet.receiver.security.authority import Authority, AuthorityError
+from training.logs import HOURLY
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ class Security:
             self._share()
             _load_own(self.context, self.authority.folder)
         except (AuthorityError, OSError) as error:
-            logger.error("the receiver's own certificate could not be renewed: %s", error)
+            logger.error("the receiver's own certificate could not be renewed: %s", error, extra=HOURLY)
 
     def _share(self) -> None:
         """Let a proxy in the receiver's group read certificate and key, never the authority's key."""
@@ -74,7 +75,7 @@ class ExplainedHandshake(ssl.SSLObject):
                 raise
             except ssl.SSLError as error:
                 why = getattr(error, "verify_message", None) or error.reason
-                logger.info("a connection was refused in the TLS handshake: %s", why)
+                logger.info("a connection was refused in the TLS handshake: %s", why, extra=HOURLY)
                 if error.reason in _NOT_TLS:
                     raise
                 self._refused = error
