@@ -201,6 +201,15 @@ def test_failed_jobs_are_folded_by_cause(errors, number, said):
     assert [f"{', '.join(name for name, _ in each.about)} {each.text}".strip() for each in found] == said
 
 
+@given(st.lists(st.tuples(st.sampled_from([*fleet.GLYPHS]), st.sampled_from("ab"), st.integers(0, 9))))
+def test_folded_notices_stand_by_severity_and_lose_none(given):
+    found = fleet.folded(fleet.Attention(severity, text, ((f"h{n}", "/"),)) for severity, text, n in given)
+    assert [each.severity for each in found] == sorted((e.severity for e in found), key=[*fleet.GLYPHS].index)
+    assert len({(each.severity, each.text) for each in found}) == len(found)
+    kept = [(each.severity, each.text, int(name[1:])) for each in found for name, _ in each.about]
+    assert sorted(kept) == sorted(given)
+
+
 def test_the_first_page_is_ordered_by_severity_and_equal_causes_are_one(tmp_path):
     """A failure is red and first, a remark is grey and last; commands are set as code."""
     with Receiver(tmp_path, [a_job("one")]) as receiver:
