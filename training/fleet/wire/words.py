@@ -232,9 +232,14 @@ def folded(entries: Iterable[tuple[object, str]], things: str = "jobs") -> Itera
     for name, why in entries:
         groups.setdefault(why, []).append(str(name))
     for why, names in groups.items():
-        who = names[0] if len(names) == 1 else counted(len(names), things)
-        need = why.removeprefix("needs ") if why.startswith("needs ") else ""
-        yield f"{who} need{'s' if len(names) == 1 else ''} {need}" if need else f"{who}: {why}", names
+        one = len(names) == 1
+        yield wanting(names[0] if one else counted(len(names), things), one, why), names
+
+
+def wanting(who: str, one: bool, why: str) -> str:
+    """Write a sentence of a reason and of who has it: ``one`` thing, or several."""
+    need = why.removeprefix("needs ") if why.startswith("needs ") else ""
+    return f"{who} need{'s' if one else ''} {need}" if need else f"{who}: {why}"
 
 
 def silence(view: Json, now: object) -> str:
