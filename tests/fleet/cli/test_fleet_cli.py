@@ -226,6 +226,35 @@ def test_a_long_name_keeps_both_ends_on_a_terminal_and_is_whole_in_a_file(argv):
     assert re.search(r"sweep-x+ … x+\[seed=0,lr=0\.003\]", shown.getvalue())
 
 
+@pytest.mark.parametrize(
+    ("done", "status", "listed"),
+    [
+        ({"auroc": {"value": 0.93, "low": 0.885, "high": 0.978}}, "AUROC 0.930", "0.930 [0.885, 0.978]"),
+        ({"progress": {"event": "epoch", "metric": 0.8, "metric_name": "accuracy"}}, *["accuracy 0.800"] * 2),
+        ({"progress": {"event": "done", "metric": "x"}}, "", ""),
+    ],
+)
+def test_a_completed_job_shows_its_result(done, status, listed):
+    run = Session(FakeReceiver(DONE | done, RUNNING | done))
+    for command, says in (("status", status), ("list", listed)):
+        row, other = (
+            next(line for line in run.says(command).splitlines() if line.strip().startswith(name))
+            for name in ("gbt-r", "gbt-o")
+        )
+        assert (says in re.split("  +", row)) or says == ""
+        assert says not in other or says == ""
+
+
+def test_a_narrow_list_leaves_out_the_last_columns_and_names_them(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "70")
+    shown = Terminal()
+    program.main(["list"], context=replace(run.world, out=shown))
+    lines = re.sub(r"\x1b\[[\d;]*m", "", shown.getvalue()).splitlines()
+    assert max(map(len, lines)) <= 70
+    assert "gbt-oracle" in shown.getvalue()
+    assert "a wider terminal also shows: MODE, ID" in lines[-1]
+
+
 # --- status ------------------------------------------------------------------------------------------
 
 
@@ -279,7 +308,7 @@ def test_status_of_an_empty_fleet():
 
 def test_a_silent_hosts_job_shows_its_silence_in_place_of_the_time_left(run):
     run.receiver.views["gbt-oracle"] = RUNNING | {"heartbeat_at": NOW - 720}
-    assert "12 of 60 (20 %), not seen for 12 min   1 min 30 s ago" in run.says("status")
+    assert "12 of 60 (20 %), not seen for 12 min  1 min 30 s ago" in run.says("status")
     assert "12 of 60 (20 %), not seen for 12 min" in run.says("show", "gbt-oracle")
     for silence, shown in ((61, "not seen for 1 min 1 s"), (60, "3 min left"), (-5, "3 min left")):
         run.receiver.views["gbt-oracle"] = RUNNING | {"heartbeat_at": NOW - silence}

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from training.fleet.scheduling.edits import LISTED_MAX, counts, sentence
 from training.fleet.scheduling.job import constraints_in_words
+from training.fleet.wire.results import of_job
 from training.fleet.wire.words import (
     STYLES,
     Json,
@@ -71,7 +72,7 @@ class Name(Text):
 
 def table(*columns: str, rows: Iterable[Iterable[object]], right: Collection[str] = ()) -> Table:
     """Make a table of these rows; a value that is no Text becomes a :func:`cell`. Names stand in one line each."""
-    made = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for column in columns:
         justify: JustifyMethod = "right" if column in right else "left"
         made.add_column(column, justify=justify, overflow="fold", no_wrap=column in _NAMES)
@@ -104,17 +105,19 @@ def not_shown(count: int) -> str:
 def render_list(views: Iterable[Json], *, every: bool = True) -> RenderableType:
     everything = list(views)
     shown = everything if every else [view for view in everything if not left(view)]
-    made = Lines("JOB", "STATE", "PRIORITY", "MODEL", "MODE", "HOST", "ID", right=("PRIORITY",))
+    heads = ("JOB", "STATE", "AUROC [95 %]", "HOST", "PRIORITY", "MODEL", "MODE", "ID")
+    made = Lines(*heads, right=("PRIORITY",))
     for view in shown:
-        plain = [(view[key], "") for key in ("name", "priority", "model", "mode", "host")]
-        made.add_row(plain[0], _state(view), *plain[1:], (str(view["job_id"] or "")[:_ID_SHOWN], "dim"))
+        name, *plain = ((view[key], "") for key in ("name", "host", "priority", "model", "mode"))
+        result = of_job(view).removeprefix("AUROC "), ""
+        made.add_row(name, _state(view), result, *plain, (str(view["job_id"] or "")[:_ID_SHOWN], "dim"))
     hidden = len(everything) - len(shown)
     return Group(made, Text(not_shown(hidden), "dim")) if hidden else made
 
 
 class Lines:
-    """A table with one line per row, for tens of thousands of rows; Rich's own table takes over a millisecond per
-    row."""
+    """A table with one line per row, for tens of thousands of rows; Rich's own table takes over a millisecond per row.
+    In a narrow terminal the last columns are left out and named below."""
 
     def __init__(self, *columns: str, right: Sequence[str] = ()) -> None:
         self._columns = columns
@@ -132,14 +135,18 @@ class Lines:
             [(shortened(t, console) if n else t, s) for n, (t, s) in zip(names, row, strict=True)] for row in self._rows
         )
         widths = [max(cell_len(row[n][0]) for row in rows) for n in range(len(names))]
+        while console.file.isatty() and sum(widths) + 2 * len(widths) > max(console.width, widths[0] + 2):
+            widths.pop()
         rule = [("─" * (width + 2), "") for width in widths]
         for row in [rows[0], rule, *rows[1:]]:
-            for (text, style), width, right in zip(row, widths, self._right, strict=True):
+            for (text, style), width, right in zip(row, widths, self._right, strict=False):
                 blank = " " * (width - cell_len(text))
                 padded = blank + text if right else text + blank
                 shown = text if row is rule else f" {padded} "
                 yield Segment(shown, console.get_style(style) if style else None)
             yield Segment.line()
+        if without := self._columns[len(widths) :]:
+            yield Segment(f"a wider terminal also shows: {', '.join(without)}\n", console.get_style("dim"))
 
 
 def render_job(detail: Json) -> RenderableType:

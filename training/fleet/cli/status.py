@@ -7,6 +7,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from training.fleet.cli.render import cancelled_line, cell, item, not_shown, state, table
+from training.fleet.wire.results import of_job
 from training.fleet.wire.words import STATUSES, Json, ago, called, folded, held, left, under_way
 from training.printable import counted, one_line, some
 
@@ -117,7 +118,8 @@ def _status_table(data: Json) -> RenderableType:
         if waits and pending > _PENDING_SHOWN:
             continue
         since = (not waits and (view["finished_at"] or view["claimed_at"])) or view["created_at"]
-        times = under_way(view, data["now"]).replace("about ", ""), ago(since, data["now"])
+        done = of_job(view).partition(" [")[0]
+        times = done or under_way(view, data["now"]).replace("about ", ""), ago(since, data["now"])
         rows.append((view["name"], state(view), view["host"], *times))
     made = table("JOB", "STATE", "HOST", "PROGRESS", "SINCE", rows=rows)
     lines = []

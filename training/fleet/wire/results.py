@@ -7,7 +7,7 @@ Texts in the values come from other machines; the code that shows a text makes i
 from collections.abc import Sequence
 
 from training.fleet.wire.words import number
-from training.printable import counted
+from training.printable import counted, one_line
 from training.strict_json import Json
 
 # The last words of a report's verdict: its worst finding.
@@ -83,8 +83,11 @@ def of_job(view: Json) -> str:
     Return an empty text for other jobs, and without either."""
     if view["status"] != "completed":
         return ""
-    metric = number((view["progress"] or {}).get("metric"))
-    return f"AUROC {short(view['auroc'])}" if view["auroc"] else "" if metric is None else f"metric {metric:.3f}"
+    if view["auroc"]:
+        return f"AUROC {short(view['auroc'])}"
+    told = view["progress"] or {}
+    metric = number(told.get("metric"))
+    return "" if metric is None else f"{one_line(told.get('metric_name') or 'metric', 40)} {metric:.3f}"
 
 
 def a_day(figure: Json) -> str:
