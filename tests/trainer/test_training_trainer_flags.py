@@ -181,6 +181,16 @@ def test_the_trainer_of_ones_own_keeps_the_contract(tmp_path):
     assert json.loads(done.stdout.splitlines()[-1])["event"] == "epoch"
     made = json.loads((tmp_path / "artifacts" / "centroid_oracle.json").read_text())
     assert made["accuracy"] > 0.6
+    has_figures(tmp_path, "centroid")
+
+
+def has_figures(folder, model):
+    """The model's report ranks it: a test that is known, and an AUROC with an interval."""
+    (report,) = folder.rglob(f"{model}_oracle_train.json")
+    found = reports.read(report.read_bytes()).result
+    assert found.auroc.value > 0.6
+    assert found.auroc.low is not None
+    assert found.test
 
 
 def test_the_example_of_the_page_trains_and_leaves_a_report_that_is_ranked(tmp_path):
@@ -195,8 +205,5 @@ def test_the_example_of_the_page_trains_and_leaves_a_report_that_is_ranked(tmp_p
     for folder in ("artifacts", "reports"):
         (tmp_path / folder).mkdir(exist_ok=True)
     subprocess.run([sys.executable, str(script), *argv], capture_output=True, check=True, text=True, cwd=ROOT)
-    (report,) = tmp_path.rglob("forest_oracle_train.json")
-    found = reports.read(report.read_bytes()).result
-    assert found.auroc.value > 0.6
-    assert found.test
+    has_figures(tmp_path, "forest")
     assert list(tmp_path.rglob("forest_oracle.pkl"))

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from training import strict_json
+from training.data.dataset import Dataset
 from training.data.split import Split
-from training.data.values import Ints, Json, JsonDict
+from training.data.values import Floats, Ints, Json, JsonDict
 from training.files import write_whole
 from training.trainer.evaluation.incident_rates import Choice, refuse_rows
-from training.trainer.evaluation.metrics import Classes, Evaluation, OperatingPoint
+from training.trainer.evaluation.metrics import Classes, Evaluation, OperatingPoint, Scored, evaluate
 from training.trainer.evaluation.page import render
-from training.trainer.evaluation.sides import Sides
+from training.trainer.evaluation.sides import Sides, sides_of
 from training.trainer.evaluation.verdict import verdict
 
 SCHEMA_VERSION = 1
@@ -67,6 +68,22 @@ def build_report(
     found = verdict(finished)
     said = {"verdict": "\n".join(found.lines), "verdict_more": found.more}
     return finished | said | {"verdict_level": found.level, "verdict_why": found.why}
+
+
+def least_report(data: Dataset, split: Split, score: Floats) -> JsonDict:
+    """Build the report of a trainer of one's own, which ranks its model beside the built-in ones. ``score`` has a
+    number for each test window, in the order of the split; a higher one is more malicious-like."""
+    classes = Classes.of(data.label_map, data.benign)
+    found = evaluate(Scored.build(data.rows.take(split.test), score=score), classes=classes, operating_point=None)
+    return plain(
+        {
+            "metrics": {"test": found.metrics},
+            "per_host": found.per_host,
+            "curves": found.curves,
+            "split": split.to_dict() | sides_of(split, data.rows, classes).to_dict(),
+            "run_key": {"data": data.data_digest},
+        }
+    )
 
 
 def write_report(report: Json, reports_dir: Path, stem: str) -> tuple[Path, Path]:
