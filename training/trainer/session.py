@@ -273,7 +273,7 @@ def _without_each(
 
     def answer(name: str, keeper: Keeper) -> bytes:
         setup.stop.check()
-        setup.progress.event("without", behaviour=name, **setup.progress.place())
+        setup.progress.event("without", **setup.progress.place())
         split = without(judged.split, inputs.rows, inputs.behaviour, name)
         try:
             model = setup.train(split, keeper)

@@ -77,7 +77,7 @@ def test_stages_are_marked_and_named_and_so_is_the_metric():
         point |= {"stage": stage, "stage_epoch": point["epoch"] - own, "metric_name": "validation AUROC"}
         point["epoch"] *= 2  # the search ended early
     shown = Answers(one)("mlp").splitlines()
-    assert shown.count("stages: search from epoch 1, refit from epoch 31") == 2
+    assert shown.count("stages from epoch: search 1, refit 31") == 2
     assert "validation AUROC by epoch" in shown
     assert "last 0.0333 (epoch 60), lowest 0.0333 (60), highest 2 (1)" in shown
     picture = [line.partition("| ")[2] for line in shown[2:14]]

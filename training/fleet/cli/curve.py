@@ -114,7 +114,7 @@ def _panel(
     seen = [mark for mark in marks if mark[0] < max(x for points in curves for x, _ in points)]
     yield from _picture(name, shown, begun + [at for at, _ in seen[1:]], width, plain=plain, log=log)
     if seen:
-        yield Text("stages: " + ", ".join(f"{stage} from epoch {at + 0.5:.0f}" for at, stage in seen))
+        yield Text("stages from epoch: " + ", ".join(f"{stage} {at + 0.5:.0f}" for at, stage in seen))
     for place, (reply, points) in enumerate(zip(replies, curves, strict=True)):
         mark = "" if alone else f"{_letter(place)}  {one_line(reply['name'], NAME_MAX)}: "
         yield Text(f"{mark}{_summary(points)}", "" if alone else COLOURS[place % len(COLOURS)])

@@ -11,14 +11,23 @@
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
   // Lines with their own points, as uPlot wants them: all places on x, and each line's value there or none.
-  // A line has a gap where its value is null: at each mark, but not where only another line has a point.
   const aligned = ({ lines, marks }) => {
-    const gaps = marks.map(([x]) => [x, null]);
-    const places = [...new Set([...gaps, ...lines.flatMap(([, points]) => points)].map(([x]) => x))].sort((a, b) => a - b);
+    const places = [...new Set([...marks, ...lines.flatMap(([, points]) => points)].map(([x]) => x))].sort((a, b) => a - b);
     return [places, ...lines.map(([, points]) => {
-      const known = new Map([...points, ...gaps]);
-      return places.map((x) => known.get(x));
+      const known = new Map(points);
+      return places.map((x) => known.get(x) ?? null);
     })];
+  };
+
+  // Each line in pieces, from mark to mark.
+  const pieces = (plot, line, first, last) => {
+    const stroke = new Path2D(), linear = window.uPlot.paths.linear();
+    const cuts = plot.said.marks.map(([x]) => plot.data[0].indexOf(x)).filter((at) => at > first && at < last);
+    [first, ...cuts].forEach((begin, n) => {
+      const end = cuts[n] ?? last;
+      if (plot.data[line].slice(begin, end + 1).some((value) => value != null)) stroke.addPath(linear(plot, line, begin, end).stroke);
+    });
+    return { stroke, fill: null, clip: null, band: null, gaps: null, flags: 1 };
   };
 
   const marked = (plot) => {
@@ -60,6 +69,7 @@
       axes: [{ ...axis(said.x), size: 34 }, axis(said.y)],
       series: [{ label: said.x, value: number }, ...said.lines.map(([name], n) => ({
         label: name, value: number, stroke: colour(`--line-${n % 4}`), width: 2, points: { show: false },
+        spanGaps: true, paths: pieces,
       }))],
       hooks: { init: [(plot) => { plot.said = said; }], draw: [marked] },
     };
