@@ -12,6 +12,9 @@ BUILT_FROM, SAMPLE_DIGEST = SHIPPED / "commit", SHIPPED / "sample.sha256"
 INSTALLED = BUILT_FROM.is_file()
 HOME = Path() if INSTALLED else ROOT  # where relative paths begin; site-packages is no place for anybody's files
 PROJECT, SAMPLE = "cis490-training-fleet", "examples/telemetry-sample"
+# Files of the root that a wheel has below SHIPPED, beside its commit and the digest of the sample.
+TO_SHIP: tuple[str, ...] = ("constraints.txt", "etc/*.service", "etc/*.example")
+TO_SHIP += ("examples/*.toml", "examples/failing_trainer.py", "examples/own-trainer/*")
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 # What trainers are made of, below training/: also what works at a worker of an engine.
 CODE = ("*.py", "data/**/*.py", "trainer/**/*.py", "trainer/**/*.html")
@@ -20,6 +23,19 @@ CODE = ("*.py", "data/**/*.py", "trainer/**/*.py", "trainer/**/*.html")
 def shipped(name: str) -> Path:
     """Return the path of a file that is outside of ``training/`` in a checkout, and comes along in a wheel."""
     return (SHIPPED if INSTALLED else ROOT) / name
+
+
+def to_ship(root: Path) -> dict[str, bytes]:
+    """Return the contents of the files that a wheel of the checkout ``root`` has below SHIPPED, by their names."""
+    files = [path for pattern in TO_SHIP for path in root.glob(pattern)]
+    try:
+        commit = checkout_commit(root) or ""
+    except OSError:  # no clone
+        commit = ""
+    made = {BUILT_FROM.name: commit, SAMPLE_DIGEST.name: folder_digest(root / SAMPLE, "*")}
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in files} | {
+        name: text.encode() for name, text in made.items()
+    }
 
 
 def to_install(extra: str) -> str:

@@ -201,6 +201,7 @@ STARTS = re.compile(
 )
 STARTERS = fleet("process.supervise process.posix process.windows process.launcher process.parents process.warm")
 STARTERS += " " + fleet("process.inhibitor capability.cuda capability.owner install.system receiver.notify.senders")
+STARTERS += " " + fleet("install.fresh receiver.wheel")
 STARTERS += " training.data.executors.on_processes training.data.executors.on_slurm"
 STARTERS += " training.data.ingest.recorders.recorded"
 STARTERS += " training.watch.recording.record"

@@ -8,11 +8,14 @@ import json
 import os
 import shlex
 import ssl
+import subprocess
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 from builders import a_capability, a_job
+from process_fleet import until
 from systems import open_to_others
 from tls_world import Signer, secure
 
@@ -23,6 +26,7 @@ from training.fleet.cli.context import CannotError, CommandContext, connect, fin
 from training.fleet.cli.enroll import command
 from training.fleet.client.client import Answered, FleetClient, Refused
 from training.fleet.client.credentials import Credentials, new_request
+from training.fleet.receiver import wheel
 from training.fleet.receiver.security.tls import Security
 from training.fleet.service.hosts import KnownHost
 from training.fleet.wire.identity import Role
@@ -113,6 +117,52 @@ def test_from_the_printed_line_to_a_claim(receiver, person, tmp_path, capsys):
     assert "nothing was changed" in said(capsys)
     assert join.main([*line, "--tls-dir", str(tmp_path / "thief")]) == 1
     assert "used already" in said(capsys)
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(os.name != "posix", reason="lines for a shell of POSIX")
+def test_the_line_without_git_brings_a_worker_and_its_removal_leaves_nothing(receiver, person, tmp_path, monkeypatch):
+    home, here, bin_ = tmp_path / "ho me", tmp_path / "here", tmp_path / "bin"
+    for folder in (home / "own", here, bin_):
+        folder.mkdir(parents=True)
+    (bin_ / "systemctl").write_text("#!/bin/sh\nexit 1\n")  # of no use here
+    (bin_ / "systemctl").chmod(0o755)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("RUSTUP_HOME", str(tmp_path / "rustup"))  # pip may ask Rust for its version
+    monkeypatch.setenv("PATH", f"{bin_}:{os.environ['PATH']}")
+    for each in ("PYTHONPATH", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(each, raising=False)
+    before = {path: path.is_file() and path.read_bytes() for path in home.rglob("*")}
+    assert person.jobs("--json", "enroll", "pi", "--url", receiver.url) == 0
+    invited = json.loads(person.out.getvalue())
+    line = next(iter(invited["without_git"].values()))
+    assert "\n" not in line
+
+    def run(line, code=0):
+        done = subprocess.run(line, shell=True, cwd=here, capture_output=True, text=True)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    said = run(line.replace(invited["wheel_sha256"], "0" * 64), 1)
+    assert "not the wheel that enroll named" in said
+    assert not [*here.iterdir()]
+    make, install, flags = line.partition(" -m training.fleet.install worker")
+    run(f"export PIP_NO_DEPS=1 PIP_NO_INDEX=1; {make}")  # the packages are those of this environment
+    assert not [*here.iterdir()]
+    venv = home / ".local" / "share" / "cis490" / ".venv"
+    (packages,) = venv.glob("lib/*/site-packages")
+    (packages / "packages.pth").write_text(str(Path(msgspec.__file__).parents[1]))
+    python = shlex.quote(str(venv / "bin" / "python"))
+    same = "from training.fleet.receiver.wheel import own_wheel; print(own_wheel().sha256)"
+    assert run(f"{python} -c '{same}'").strip() == invited["wheel_sha256"]
+
+    said = run(f"{python}{install}{flags}")
+    assert "a loop, as your systemd does not run here" in said
+    operator = receiver.showing(None, SESAME)
+    until(lambda: operator.workers()["workers"], "the worker asks")
+    assert "done    start the loop" in run(f"{python}{install} --user")  # with the settings of before
+    run(f"{python}{install} --user --uninstall")
+    assert {path: path.is_file() and path.read_bytes() for path in home.rglob("*")} == before
 
 
 def test_the_answer_to_a_join_may_be_lost(receiver, person):
@@ -368,8 +418,8 @@ def test_an_invitation_says_that_a_known_name_differs_by_case_only(receiver):
     note = operator.call("invite", name="desk")["note"]
     assert note.startswith("host Desk is known, and desk differs from it by case only")
     for name in ("Desk", "pi"):
-        assert operator.call("invite", name=name)["note"] is None
-    assert operator.call("invite", name="desk", role="operator")["note"] is None
+        assert "differs" not in (operator.call("invite", name=name)["note"] or "")
+    assert "differs" not in (operator.call("invite", name="desk", role="operator")["note"] or "")
 
 
 def test_a_receiver_without_tls_has_nothing_to_join(tmp_path):
@@ -477,3 +527,13 @@ def test_damaged_certificates_are_one_sentence(receiver, member, capsys):
     argv = ["--receiver-url", receiver.url, "--host-id", "pi", "--tls-dir", str(member.folder)]
     assert daemon.main([*argv, "--state-dir", str(member.folder / "state")]) == 2
     assert "enroll this machine again" in said(capsys)
+
+
+def test_a_wheel_of_changed_sources_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(wheel, "ROOT", tmp_path)
+    assert wheel._note() == "git cannot say whether the receiver's clone, and so the wheel, has uncommitted changes"
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    (tmp_path / "README.md").write_text("not in the wheel")
+    assert wheel._note() is None
+    (tmp_path / "constraints.txt").write_text("torch==1")
+    assert wheel._note() == "the wheel has uncommitted changes of the receiver's clone, in 1 file"

@@ -718,3 +718,28 @@ def test_every_parameter_is_documented_and_reaches_a_flag(powershell):
 @pytest.mark.parametrize("script", [SHELL, POWERSHELL])
 def test_both_scripts_call_the_same_program(script):
     assert "training.fleet.install" in script.read_text("utf-8")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a home folder of POSIX")
+def test_without_root_the_users_own_systemd_runs_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    machine, facts = Recorder(), replace(FINE, administrator=False)
+
+    def run(*argv):
+        return install.main(["--user", *argv], machine=machine, look_around=lambda *_: facts)
+
+    assert run("--receiver-url", "https://pi.lan:8445", "--host-id", "desk", "--flags=--on-silence pause") == 0
+    unit = tmp_path / ".config/systemd/user/cis490-trainer-worker.service"
+    assert f'ExecStart="{tmp_path}/.local/share/cis490/worker.sh"' in unit.read_text()
+    ran = [" ".join(argv[2:]) for argv in machine.ran if argv[:2] == ["systemctl", "--user"]]
+    name = "cis490-trainer-worker.service"
+    assert ran[:3] == ["daemon-reload", f"enable {name}", f"restart {name}"]
+    assert "loginctl enable-linger" in capsys.readouterr().out
+    assert run() == 0
+    script = unit.parents[3] / ".local/share/cis490/worker.sh"
+    assert "CIS490_WORKER_FLAGS='--on-silence pause'\n" in script.read_text()
+    assert run("--uninstall") == 0
+    assert [*tmp_path.iterdir()] == []
+    assert run("receiver") == 1
+    assert "--user installs a worker for this user" in capsys.readouterr().err

@@ -36,6 +36,15 @@ Watcher = Annotated[bool, typer.Option("--watcher", help="A watched host, which 
 INSTALL = "sudo scripts/install-training-worker.sh"
 INSTALL_WINDOWS = "powershell -ExecutionPolicy Bypass -File scripts\\install-training-worker-windows.ps1"
 
+# It fetches a file from anywhere, and keeps it only if it has the given SHA-256. Nothing in it is special to a shell
+# between double quotes.
+FETCH = (
+    "import hashlib,ssl,sys,urllib.request as r; u,n,s=sys.argv[1:]; "
+    "b=r.urlopen(u,context=ssl._create_unverified_context()).read(); "
+    "hashlib.sha256(b).hexdigest()==s or sys.exit('not the wheel that enroll named'); open(n,'wb').write(b)"
+)
+FRESH = "training.fleet.install.fresh"
+WHEEL_PATTERN = r"^cis490_training_fleet-[0-9a-z.]+-py3-none-any\.whl$"
 CODE_PATTERN = r"^[0-9a-f]{16,128}$"
 
 TOKENS = group("tokens", "Operators' and readers' tokens: make, list and revoke them.")
@@ -69,15 +78,18 @@ def enroll(
     answer = context.client().call("invite", name=name, role=role)
     answer["url"] = url or answer["url"]
     line = one_line(command(answer, windows=windows), 2000)
+    without_git = {} if windows or not answer["wheel"] else lines_without_git(answer)
     if answer["note"]:
         context.complain(answer["note"])
     if context.as_json:
-        context.show({**answer, "command": line}, line)
+        context.show({**answer, "command": line, "without_git": without_git}, line)
     else:
         print(line, file=context.out)  # never folded: it is to be copied
         minutes = round(answer["expires_in_s"] / 60)
         where = "on the new machine, in the project's folder"
         context.complain(f"paste the line {where}; it is good once, for {minutes} minutes")
+        for kind, each in without_git.items():
+            print(f"\n{kind}:\n{each}", file=context.err)
 
 
 def command(answer: Json, *, windows: bool) -> str:
@@ -96,6 +108,27 @@ def command(answer: Json, *, windows: bool) -> str:
         program, flags = INSTALL_WINDOWS, ["-ReceiverUrl", "-HostId", "-Code", "-Fingerprint"]
     quote = _powershell if windows else shlex.quote
     return " ".join([program, *(f"{flag} {quote(str(value))}" for flag, value in zip(flags, given, strict=True))])
+
+
+def lines_without_git(answer: Json) -> dict[str, str]:
+    """Return lines for a machine without a clone, by what they do. Each fetches the receiver's wheel, and stops unless
+    the wheel has the SHA-256 that came with the invitation. Raises CannotError as :func:`command` does."""
+    url, host, code, fingerprint = _plain(answer)
+    name, digest = answer["wheel"], answer["wheel_sha256"]
+    if not (_is_plain(name, WHEEL_PATTERN) and _is_plain(digest, "^[0-9a-f]{64}$")):
+        raise CannotError("the receiver's answer has an odd wheel, so no line was made of it: see who answers there")
+    given = f"--receiver-url {url} --host-id {host} --code {code} --fingerprint {fingerprint}"
+    fetch = f'python3 -c "{FETCH}" {url}/v1/wheel {name} {digest} && PYTHONPATH={name} python3 -m {FRESH}'
+    role = Role(answer["role"])
+    extras = {Role.HOST: "worker,trainer", Role.WATCHER: "watch"}.get(role, "worker")
+    join = f"training.fleet.join{'' if role is Role.HOST else f' --{role}'}"
+    folder = f"{fetch} .venv {extras}\n.venv/bin/python -m {join} {given}"
+    kind = "or, without git, in a plain folder"
+    if role is not Role.HOST:
+        return {kind: folder}
+    folder += f"\n.venv/bin/cis490 worker --receiver-url {url} --host-id {host}"
+    service = f"{fetch} ~/.local/share/cis490/.venv {extras} -m training.fleet.install worker --user {given}"
+    return {"or, without git and root, as a service of the user": service, kind: folder}
 
 
 def _plain(answer: Json) -> list[str]:

@@ -16,10 +16,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePath
 
-from training.checkout import ROOT, own_commit, shipped
+from training.checkout import INSTALLED, ROOT, own_commit, shipped
 from training.clock import SystemClock
 from training.command_line import parser_of
 from training.fleet.client.address import Address
+from training.fleet.install import home
 from training.fleet.install import linux as install_linux
 from training.fleet.install import windows as install_windows
 from training.fleet.install.checks import judge, refused
@@ -46,6 +47,10 @@ def main(
     args = _parser().parse_args(argv)
     site = Site(machine or LocalMachine(), args.image and args.image.absolute())
     try:
+        if args.user:
+            if (args.role, args.system, args.image) != (MachineRole.WORKER, System.LINUX, None):
+                raise InstallError("--user installs a worker for this user on this machine (not Windows), nothing else")
+            os.environ["XDG_CACHE_HOME"] = str(home.base() / ".cache")  # what the steps keep there goes with it
         if args.uninstall:
             return _uninstall(args, site)
         request = _request_of(args, site)
@@ -69,9 +74,13 @@ def _install(request: InstallRequest, facts: MachineFacts, site: Site, *, dry_ru
         print("Nothing was changed.")
         return 1
     print("What would be done" if dry_run else "Installing")
-    changed = perform(_preparation(request, site), site, _tell, dry_run=dry_run)
-    if not request.image:
-        perform(_start(request, changed=changed), site, _tell, dry_run=dry_run)
+    if request.user:
+        changed = perform(home.prepare(request, systemd=facts.service_manager), site, _tell, dry_run=dry_run)
+        perform(home.start(changed=changed, systemd=facts.service_manager), site, _tell, dry_run=dry_run)
+    else:
+        changed = perform(_preparation(request, site), site, _tell, dry_run=dry_run)
+        if not request.image:
+            perform(_start(request, changed=changed), site, _tell, dry_run=dry_run)
     if dry_run:
         print("Nothing was changed: this was a dry run.")
         return 1 if refused(findings) else 0
@@ -81,18 +90,22 @@ def _install(request: InstallRequest, facts: MachineFacts, site: Site, *, dry_ru
 
 def _uninstall(args: argparse.Namespace, site: Site) -> int:
     role, system = MachineRole(args.role), System(args.system)
-    if site.image is None and not args.dry_run:
+    if site.image is None and not args.dry_run and not args.user:
         _must_be_administrator(system)
     if role is MachineRole.WORKER and not args.force:
-        _must_have_delivered(site.at(_saved(system)))
+        _must_have_delivered(home.base() / "state" / "saved.json" if args.user else site.at(_saved(system)))
     on_linux = system is System.LINUX
     print(f"Removing the training {role}")
-    steps = install_linux.uninstall(role, image=site.image) if on_linux else install_windows.uninstall()
+    if args.user:
+        steps = home.uninstall()
+    else:
+        steps = install_linux.uninstall(role, image=site.image) if on_linux else install_windows.uninstall()
     perform(steps, site, _tell, dry_run=args.dry_run)
     if args.dry_run:
         print("Nothing was changed: this was a dry run.")
     elif role is MachineRole.WORKER:
-        print("Removed. What is left is the checkout itself; delete it when you like.")
+        left = "" if INSTALLED and args.user else " What is left is the checkout itself; delete it when you like."
+        print(f"Removed.{left}")
     else:
         kept = f"{install_linux.STATE[role]} (jobs and models) and {install_linux.MANIFEST}"
         print(f"Removed. Kept, because there is no other copy: {kept}.")
@@ -124,7 +137,7 @@ def _request_of(args: argparse.Namespace, site: Site) -> InstallRequest:
             "a receiver is installed on Linux (a Raspberry Pi will do); on Windows start it yourself with: "
             "python -m training.fleet.receiver"
         )
-    before = _settings_before(role, system, site)
+    before = _settings_before(role, system, site, user=args.user)
     request = InstallRequest(
         role=role,
         system=system,
@@ -138,6 +151,7 @@ def _request_of(args: argparse.Namespace, site: Site) -> InstallRequest:
         fingerprint=args.fingerprint,
         dataset=args.dataset,
         commit=own_commit(),
+        user=args.user,
         image=site.image is not None,
         dry_run=args.dry_run,
     )
@@ -151,10 +165,12 @@ def _request_of(args: argparse.Namespace, site: Site) -> InstallRequest:
     return request
 
 
-def _settings_before(role: MachineRole, system: System, site: Site) -> dict[str, str]:
+def _settings_before(role: MachineRole, system: System, site: Site, *, user: bool = False) -> dict[str, str]:
     """Return receiver_url, host_id, flags and token of an earlier installation, as far as it has them; empty if none
     can be read."""
     try:
+        if user:
+            return home.settings()
         if system is System.WINDOWS:
             return install_windows.earlier(site.at(install_windows.SETTINGS).read_text("utf-8"))
         settings = site.at(install_linux.settings_file(role)).read_text("utf-8")
@@ -164,6 +180,8 @@ def _settings_before(role: MachineRole, system: System, site: Site) -> dict[str,
 
 
 def _state(request: InstallRequest) -> PurePath:
+    if request.user:
+        return home.base()
     return install_windows.BASE if request.system is System.WINDOWS else install_linux.STATE[request.role]
 
 
@@ -203,6 +221,13 @@ def _read(path: Path) -> str:
 def _closing_words(request: InstallRequest) -> str:
     if request.image:
         return "The image is ready: the service starts when it boots."
+    if request.user:
+        return (
+            f"Done. `journalctl --user -fu {home.SERVICE}` follows it. It ends when you log out, unless you once run "
+            "`loginctl enable-linger`."
+            if home.unit().exists()
+            else f"Done. Its log is {home.base() / 'worker.log'}. After a boot start it again: {home.base()}/loop.sh &"
+        )
     if request.system is System.WINDOWS:
         return f"Done. Its log is {install_windows.LOG}; `cis490-jobs workers` shows this host within a minute."
     name = install_linux.service(request.role)
@@ -232,6 +257,9 @@ def _parser() -> argparse.ArgumentParser:
         "--flags", help="further flags of the service's program, in one argument: --flags='--on-silence pause'"
     )
     parser.add_argument("--dataset", metavar="NAME", help="fetch this data set now, not with the first job")
+    parser.add_argument(
+        "--user", action="store_true", help="for this user, without root: by the user's systemd, else by a loop"
+    )
     parser.add_argument("--dry-run", action="store_true", help="show every step and do none")
     parser.add_argument("--uninstall", action="store_true", help="remove the installation")
     parser.add_argument("--force", action="store_true", help="uninstall even if finished work is undelivered")

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import PurePath, PurePosixPath, PureWindowsPath
 from urllib.parse import urlsplit
 
+from training.checkout import to_install
 from training.fleet.install.types import CheckLevel, CheckResult, InstallRequest, MachineFacts, MachineRole, System
 from training.fleet.wire.constants import HOST_ID_PATTERN, PLAIN_URL_PATTERN
 
@@ -58,7 +59,7 @@ def words_of_request(request: InstallRequest, _facts: MachineFacts) -> Iterator[
 
 
 def privileges(request: InstallRequest, facts: MachineFacts) -> Iterator[CheckResult]:
-    if request.image or facts.administrator:
+    if request.image or request.user or facts.administrator:
         return
     how = "with sudo" if request.system is System.LINUX else "in PowerShell as administrator"
     if request.dry_run:
@@ -73,15 +74,13 @@ def python(request: InstallRequest, facts: MachineFacts) -> Iterator[CheckResult
         yield _refuse(f"Python {have} is too old, 3.11 is needed: make the virtual environment with a newer one")
     else:
         yield _ok(f"Python {have}")
-    pip = f"{request.python} -m pip install -c constraints.txt -e"
+    pip = f"{request.python} -m {to_install(request.role)}"
     if facts.missing:
-        yield _refuse(
-            f"{_list(facts.missing)} missing in the virtual environment; install with: {pip} '.[{request.role}]'"
-        )
+        yield _refuse(f"{_list(facts.missing)} missing in the virtual environment; install with: {pip}")
     if request.role is MachineRole.WORKER and facts.missing_for_training:
         yield _warn(
             f"{_list(facts.missing_for_training)} missing, so jobs that need them will fail here; "
-            f"install with: {pip} '.[worker,trainer]'"
+            f"install with: {request.python} -m {to_install('worker,trainer')}"
         )
 
 
@@ -91,6 +90,9 @@ def places(request: InstallRequest, facts: MachineFacts) -> Iterator[CheckResult
         return
     if request.system is System.WINDOWS:
         yield from _places_on_windows(request, facts)
+        return
+    if request.user:
+        yield _ok(f"program in {request.checkout}")
         return
     for path in (request.checkout, request.python):
         if not PLAIN_PATH.fullmatch(str(path)):
@@ -188,6 +190,10 @@ def _as_arguments(request: InstallRequest) -> str:
 
 
 def service_manager(request: InstallRequest, facts: MachineFacts) -> Iterator[CheckResult]:
+    if request.user:
+        keeper = "your systemd" if facts.service_manager else "a loop, as your systemd does not run here,"
+        yield _ok(f"{keeper} will keep the worker running")
+        return
     if request.image or facts.service_manager:
         return
     if request.system is System.LINUX:

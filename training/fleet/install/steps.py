@@ -251,6 +251,7 @@ class StaysUp(InstallStep):
 
     service: str
     looks: int = 4
+    user: bool = False  # it is one of the user's systemd
 
     words = "see that {0.service} stays up"
     changes = False
@@ -258,9 +259,10 @@ class StaysUp(InstallStep):
     def do(self, site: Site) -> None:
         for _ in range(self.looks):
             site.machine.pause(1.0)
-            if site.machine.run(["systemctl", "is-active", "--quiet", self.service]).code != 0:
+            mine = ["--user"] if self.user else []
+            if site.machine.run(["systemctl", *mine, "is-active", "--quiet", self.service]).code != 0:
                 # Its own words: --unit would end with systemd's, which say that it failed and not why.
-                own = ["journalctl", "--quiet", f"_SYSTEMD_UNIT={self.service}"]
+                own = ["journalctl", "--quiet", f"_SYSTEMD_{'USER_' if self.user else ''}UNIT={self.service}"]
                 journal = [*own, "--lines", "3", "--output", "cat"]
                 raise InstallError(
                     f"{self.service} does not stay up: {site.machine.run(journal).last_words()}; "

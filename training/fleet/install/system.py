@@ -130,7 +130,7 @@ def look(wanted: InstallRequest, state: Path, clock: Clock) -> MachineFacts:
         nvidia_device=_has_nvidia_device(),
         nvidia_driver=_nvidia_driver(),
         administrator=is_administrator(),
-        service_manager=_has_service_manager(wanted.system),
+        service_manager=has_user_systemd() if wanted.user else _has_service_manager(wanted.system),
         checkout_complete=all(
             Path(wanted.checkout, *part.split("/")).exists()
             for part in ("training/fleet/worker/daemon.py", *(() if INSTALLED else ("etc", "pyproject.toml")))
@@ -214,6 +214,10 @@ def _has_service_manager(system: System) -> bool:
     if system is System.WINDOWS:
         return shutil.which("schtasks") is not None
     return Path("/run/systemd/system").is_dir() and shutil.which("systemctl") is not None
+
+
+def has_user_systemd() -> bool:
+    return LocalMachine().run(["systemctl", "--user", "show-environment"]).code == 0
 
 
 def _has_long_paths() -> bool:

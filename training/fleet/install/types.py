@@ -32,6 +32,7 @@ class InstallRequest:
     fingerprint: str | None = None  # of the receiver's authority, from the same line
     dataset: str | None = None  # to be fetched at once, so that the first job need not wait
     commit: str | None = None
+    user: bool = False  # for this user, below the home folder, without root
     image: bool = False  # a folder is filled; nothing is started and no user is made
     dry_run: bool = False
 

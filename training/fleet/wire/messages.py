@@ -139,6 +139,8 @@ class InviteReply(Wire):
     fingerprint: str
     url: str  # the receiver's URL for the new machine
     note: str | None = None  # warnings, to be read before the code is used
+    wheel: str | None = None  # file name of the program's wheel at /v1/wheel; null: there is none
+    wheel_sha256: str | None = None
 
 
 class JoinRequest(Wire):

@@ -5,12 +5,14 @@ import logging
 import re
 
 from starlette.requests import Request
+from starlette.responses import Response
 
 from training.fleet.receiver.http.bodies import acting, caller, read_json
 from training.fleet.receiver.http.context import ReceiverContext
 from training.fleet.receiver.http.problems import Answer
 from training.fleet.receiver.security.authority import Authority, AuthorityError
 from training.fleet.receiver.security.registry import CODE_LIFE_S, Certified, Invitation, Token
+from training.fleet.receiver.wheel import own_wheel
 from training.fleet.service.audit import Act
 from training.fleet.wire import messages as wire
 from training.fleet.wire.constants import HOST_ID_PATTERN, ProblemType, Refusal
@@ -28,6 +30,15 @@ async def authority(context: ReceiverContext, _request: Request) -> Answer:
     """Answer with the authority's certificate. A client that cannot verify TLS yet checks it by its fingerprint."""
     own = _authority(context)
     return wire.AuthorityReply(ca=own.certificate, fingerprint=own.fingerprint, now=context.clock.now())
+
+
+async def wheel(context: ReceiverContext, _request: Request) -> Answer:
+    """Answer with this program's wheel; the caller checks it by the SHA-256 that came with an invitation."""
+    _authority(context)
+    made = await context.disk(own_wheel)
+    if made is None:
+        raise Refusal(ProblemType.NOT_FOUND, "this receiver was started without being installed, so it has no wheel")
+    return Response(made.content, media_type="application/zip")
 
 
 async def join(context: ReceiverContext, request: Request) -> Answer:
@@ -83,8 +94,18 @@ async def invite(context: ReceiverContext, request: Request) -> Answer:
 
     made, note = await context.act(request, decide)
     logger.info("%s %s may join within %d minutes", role, name, CODE_LIFE_S // 60)
-    url = context.settings.public_url
-    return wire.InviteReply.of(own, name=name, role=role, code=made.code, expires_in_s=CODE_LIFE_S, url=url, note=note)
+    url, program = context.settings.public_url, await context.disk(own_wheel)
+    return wire.InviteReply.of(
+        own,
+        name=name,
+        role=role,
+        code=made.code,
+        expires_in_s=CODE_LIFE_S,
+        url=url,
+        note="; ".join(each for each in (note, program and program.note) if isinstance(each, str)) or None,
+        wheel=program and program.name,
+        wheel_sha256=program and program.sha256,
+    )
 
 
 async def revoke(context: ReceiverContext, request: Request) -> Answer:
