@@ -93,6 +93,7 @@ def test_a_page_is_accessible_and_quiet_in_every_look(name, looks, fleet, browse
         seen.page.set_viewport_size({"width": width, "height": 800})
         assert violations(seen.page) == [], (scheme, width)
         assert seen.page.evaluate("document.documentElement.scrollWidth") == width, "nothing scrolls sideways"
+    assert "`" not in seen.page.locator("main").inner_text(), "commands are set as code"
     expected = 1 if name == "refusal" else 0  # the browser itself notes the status
     assert len(seen.complaints) == expected, seen.complaints
     assert all(url.startswith(fleet.url) for url in seen.requests), seen.requests
