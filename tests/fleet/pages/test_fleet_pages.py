@@ -143,7 +143,7 @@ def test_the_first_line_says_how_far_the_plan_is(receiver):
     page = words_of(get(receiver, "/")[2])
     assert "4 of 14 jobs are trained; 2 are training, 7 wait, 1 failed." in page
     assert "mlp-oracle failed: ValueError: features_window_v1.parquet holds no rows cis490-jobs requeue" in page
-    assert "workshop: named in [hosts.workshop], it has never asked for work" in page
+    assert "workshop : named in [hosts], but never asked for work; start its worker" in page
     assert "1 of 3: search (52 %) · 8 min left" in page
     names = "gru-oracle , lstm-realistic , lstm-oracle , transformer-realistic and 3 more"
     assert f"7 jobs wait for their turn ( {names})" in page

@@ -150,8 +150,8 @@ def test_hosts_that_never_asked_are_noted_with_the_nearest_that_did():
     named = {"spektral-desk": "denied_hosts of one", "Spectral-Desktop": "the same"}
     reply = service.reload([], Plan({"moon": {}}, named_hosts=named))
     assert reply.notes == [
-        "host moon: named in [hosts.moon], it has never asked for work; start its worker, or correct the name",
-        "host spektral-desk: named in denied_hosts of one, it has never asked for work; did you mean spectral-desktop?",
+        "host moon: named in [hosts.moon], but never asked for work; start its worker, or correct the name",
+        "host spektral-desk: named in denied_hosts of one, but never asked for work; did you mean spectral-desktop?",
     ]
 
 

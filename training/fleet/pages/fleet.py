@@ -22,7 +22,8 @@ GLYPHS = {"failed": "✕", "quarantine": "⚠", "look": "⚠", "remark": "·"}  
 
 class Attention(NamedTuple):
     """Something that the operator should know, with the act or command that helps, if there is one. Its sentence is the
-    names in ``about``, each with the address of its page, and then ``text``; ``parts`` are its details."""
+    names in ``about``, each with the address of its page (empty: it has none), and then ``text``; ``parts`` are its
+    details."""
 
     severity: str  # a key of GLYPHS
     text: str
@@ -207,7 +208,7 @@ def notices(health: HealthReply, hosts: Sequence[JsonObject], live: Sequence[Jso
                 told = words.unconfirmed(host).removeprefix(f"{host['hostname']} ")
                 yield Attention("look", told, about, None, act, word.capitalize())
     for name, why in sorted(health.never_asked.items()):
-        yield Attention("remark", f"{name}: {why}")
+        yield Attention("remark", f": {why.replace(f'[hosts.{name}]', '[hosts]')}", ((name, ""),))
 
 
 def _host(name: str) -> tuple[tuple[str, str]]:

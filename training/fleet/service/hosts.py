@@ -183,7 +183,7 @@ class HostRegistry:
         known = list(self.known)
         named = {**self.plan.named_hosts, **{name: f"[hosts.{name}]" for name in self.plan.hosts}}
         return {
-            name: f"named in {named[name]}, it has never asked for work; {_remedy(name, known)}"
+            name: f"named in {named[name]}, but never asked for work; {_remedy(name, known)}"
             for name in sorted(named)
             if not is_named(name, known)
         }
