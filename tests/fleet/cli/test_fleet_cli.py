@@ -22,6 +22,7 @@ from builders import SHOWN
 from hypothesis import given
 from hypothesis import strategies as st
 from places import ROOT
+from rich.text import Text
 from wire_builders import filled_reply, whole
 
 from training.fleet.cli import complete as cli_complete
@@ -255,6 +256,28 @@ def test_a_narrow_list_leaves_out_the_last_columns_and_names_them(run, monkeypat
     assert "a wider terminal also shows: MODE, ID" in lines[-1]
 
 
+def test_screens_fit_80_columns_with_names_of_40_characters(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    name, host = "n" * 40, "h" * 20
+    told = {"host": host, "progress": {"event": "epoch", "epoch": 12, "epochs": 60, "eta_s": 80.0}}
+    views = [view(name, "running", **told), view("m" * 40, "pending", 1, obstacle="needs 99 cores, " * 8)]
+    run = Session(FakeReceiver(*views))
+    verdicts = [{"host": "g" * 40, "fits": False, "reason": "no CUDA device " * 9, "wait_s": None}]
+    explained = {"job_id": "i", "name": name, "status": "pending", "summary": "no host " * 20, "hosts": verdicts}
+    run.receiver.answers["GET", f"/v1/job/{name}/explain"] = explained
+    gpu = {"name": "GeForce RTX 4090 Laptop", "vram_total_gib": 8.0, "vram_free_gib": 6.5}
+    can = {"cpu_cores": 64, "ram_available_gib": 20.0, "ram_total_gib": 320.0, "cuda_available": True}
+    can |= {"cuda_devices": [gpu], "data_sets": {"bytes": 9, "bytes_max": 90, "sets": [{"dataset_id": "d" * 64}] * 3}}
+    worker = {"hostname": "g" * 40, "capability": can, "last_seen": NOW - 9000, "alive": True, "jobs": [name]}
+    run.workers(worker | {"obstacle": "other trainer flags " * 9})
+    for argv in (["status"], ["explain", name], ["workers"]):
+        shown = Terminal()
+        assert program.main(argv, context=replace(run.world, out=shown)) == 0
+        lines = Text.from_ansi(shown.getvalue()).plain.splitlines()
+        assert [line for line in lines if len(line.rstrip()) > 80] == []
+        assert ("g" * 40 if argv == ["workers"] else name) in " ".join(lines)
+
+
 # --- status ------------------------------------------------------------------------------------------
 
 
@@ -263,7 +286,7 @@ def test_status_shows_state_host_progress_and_eta(run):
     lines = run.out.splitlines()
     assert lines[0] == "4 jobs: 1 running, 1 pending, 1 failed, 1 completed"
     (row,) = [line for line in lines if line.startswith("gbt-oracle")]
-    assert re.split("  +", row) == ["gbt-oracle", "running", "pi", "12 of 60 (20 %), 3 min left", "1 min 30 s ago"]
+    assert re.split("  +", row.rstrip()) == ["gbt-oracle", "running", "pi", "12 of 60 (20 %), 3 min left", "1 min 30 s ago"]
 
 
 def test_status_names_each_failure_and_each_job_that_cannot_run(run):

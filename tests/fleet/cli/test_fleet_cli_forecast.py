@@ -62,7 +62,7 @@ def test_who_trains_what_when_and_when_all_is_done():
     assert f"computed at {clock(NOW, NOW)}" in flat
     assert "laptop takes no part: not seen for 3 h" in flat
     assert "waits: desk will have cnn done at" in flat
-    assert "trained nowhere: big: desk: vram_free 8.0 < 24.0 GiB" in flat
+    assert "Trained nowhere big: desk: vram_free 8.0 < 24.0 GiB" in flat
     assert "1 job held, and left out" in flat
     assert "\x1b" not in said
 

@@ -19,9 +19,9 @@ from rich.text import Text
 from training.fleet.cli.context import CannotError, CommandContext
 from training.fleet.cli.plan import INVALID, read_plan, sent_plan
 from training.fleet.cli.registration import as_command
-from training.fleet.cli.render import cell, table
+from training.fleet.cli.render import cell, reasons, table
 from training.fleet.wire.constants import DONE, HOST_ID_PATTERN, USAGE
-from training.fleet.wire.words import Json, declined, duration, folded
+from training.fleet.wire.words import Json, declined, duration
 from training.printable import clock_time, counted, one_line
 from training.strict_json import JsonObject
 
@@ -30,7 +30,6 @@ _KEYS = {"like": "like", "gpu": "vram_gib", "ram": "ram_gib", "cores": "cores"}
 _SHOWN = 20  # jobs named below the picture
 _HOST_MAX = 24  # characters of a host's name
 _PICTURE_LEAST, _PICTURE_MOST = 10, 100
-_NOWHERE_SHOWN = 10
 
 
 @as_command()
@@ -139,17 +138,14 @@ def sentence(answer: Json) -> str:
 clock = partial(clock_time, here=True)
 
 
-def _notes(answer: Json, now: float) -> Iterable[Text]:
+def _notes(answer: Json, now: float) -> Iterable[RenderableType]:
     for host in answer["hosts"]:
         if host["declined"]:
             yield cell(f"{host['host']} waits: {declined(host['declined'], now, clock)}", "dim", chars_max=500)
         if host["note"]:
             yield cell(f"{host['host']} takes no part: {host['note']}", "yellow", chars_max=500)
-    nowhere = list(folded(answer["nowhere"].items()))
-    for why, _ in nowhere[:_NOWHERE_SHOWN]:
-        yield cell(f"trained nowhere: {why}", "yellow", chars_max=500)
-    if len(nowhere) > _NOWHERE_SHOWN:
-        yield Text(f"… and {len(nowhere) - _NOWHERE_SHOWN} more", "yellow")
+    if nowhere := answer["nowhere"]:
+        yield from (Text("Trained nowhere", "yellow"), *reasons(nowhere.items()))
     if answer["held"]:
         yield Text(f"{counted(answer['held'], 'jobs')} held, and left out", "dim")
 

@@ -6,9 +6,9 @@ from pathlib import PurePath
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from training.fleet.cli.render import cancelled_line, edited, item, short_id, table
+from training.fleet.cli.render import cancelled_line, edited, item, reasons, short_id, table
 from training.fleet.scheduling.edits import LISTED_MAX, counts
-from training.fleet.wire.words import Json, ago, day, folded, size
+from training.fleet.wire.words import Json, ago, day, size
 from training.printable import counted, printable, some
 
 NAMES_MAX = 40  # of one kind, in the list
@@ -28,7 +28,7 @@ def render_plan(answer: Json, file: PurePath | None = None) -> RenderableType:
     parts += _section("Edited", len(edits), (item(edited(edit, now)) for edit in edits), LISTED_MAX)
     left = [edit for edit in reload["edits"] if edit["kind"] == "left"]
     left.sort(key=lambda edit: str(edit["name"]))
-    parts += _folded("No longer named", reload["removed"], [(edit["name"], edit["holds"]) for edit in left])
+    parts += _reasons("No longer named", reload["removed"], [(edit["name"], edit["holds"]) for edit in left])
     running = [each for each in jobs if each["state"] in ("claimed", "running")]
     lines = (f"{each['name']} on {each['host']}, since {ago(each['at'], now)}" for each in running)
     parts += _section("Running, and continues", len(running), map(item, lines))
@@ -69,12 +69,9 @@ def _section(title: str, count: int, lines: Iterable[RenderableType], most: int 
     return [Text(), Text(f"{title} ({count})", "bold"), *shown, *_more(count - len(shown))]
 
 
-def _folded(title: str, count: int, told: Sequence[tuple[str, str]]) -> list[RenderableType]:
-    """Render the (name, reason) pairs of some of ``count`` jobs: each reason once, with a few names."""
-    said = [*folded(told)][:NAMES_MAX]
-    lines = [item(f"{why} ({some(names)})" if names[1:] else why) for why, names in said]
-    more = _more(count - sum(len(names) for _, names in said))
-    return [Text(), Text(f"{title} ({count})", "bold"), *lines, *more] if count else []
+def _reasons(title: str, count: int, told: Sequence[tuple[str, str]]) -> list[RenderableType]:
+    """Render the (name, reason) pairs of some of ``count`` jobs."""
+    return [Text(), Text(f"{title} ({count})", "bold"), *reasons(told), *_more(count - len(told))] if count else []
 
 
 def _more(count: int) -> list[RenderableType]:
@@ -112,7 +109,7 @@ def _hosts(answer: Json) -> list[RenderableType]:
         worst = sorted(host["obstacles"].items(), key=lambda each: (-each[1], each[0]))
         parts += [item(f"not {count}: {why}", "dim", indent=4) for why, count in worst[:OBSTACLES_MAX]]
         parts += [item(f"{len(worst) - OBSTACLES_MAX} more reasons", "dim", indent=4)] if worst[OBSTACLES_MAX:] else []
-    parts += _folded("Cannot run anywhere", len(answer["nowhere"]), [*answer["nowhere"].items()])
+    parts += _reasons("Cannot run anywhere", len(answer["nowhere"]), [*answer["nowhere"].items()])
     return parts
 
 

@@ -24,6 +24,7 @@ from training.fleet.wire.words import (
     booked,
     duration,
     facts,
+    folded,
     left,
     marks,
     number,
@@ -36,6 +37,7 @@ from training.printable import counted, one_line, printable, size, some
 _ID_SHOWN = 12
 _SETS_SHOWN = 3  # data sets of a host, those used last
 _ID_IN_LINE = 8
+_REASONS_SHOWN, _NAMES_WITH_REASON, _NAME_MAX = 40, 4, 60
 NAME_SHOWN = 40  # characters of a name in a terminal's table
 _NAMES = frozenset({"JOB", "MODEL", "HOST", "ROTATION"})  # columns that hold names
 
@@ -49,6 +51,18 @@ def cell(value: object, style: str = "", *, chars_max: int = 200) -> Text:
 def item(words: object, style: str = "", *, indent: int = 2) -> RenderableType:
     """Return remote text as one entry of a list; its further lines on a terminal are indented, too."""
     return Padding(cell(words, style, chars_max=2000), (0, 0, 0, indent), expand=False)
+
+
+def reasons(told: Iterable[tuple[object, str]], things: str = "jobs") -> list[RenderableType]:
+    """List the reasons of (name, reason) pairs: each reason once, and under it a few of the names that have it."""
+    said = [*folded(((one_line(name, _NAME_MAX), why) for name, why in told), things)]
+    lines: list[RenderableType] = []
+    for why, names in said[:_REASONS_SHOWN]:
+        first, *more = why.split("\n")
+        more += [some(names, _NAMES_WITH_REASON)] if names[1:] else []
+        lines += [item(first), *(item(each, "dim", indent=4) for each in more)]
+    rest = len(said) - _REASONS_SHOWN
+    return lines + ([Text(f"  … and {rest} more", "dim")] if rest > 0 else [])
 
 
 def shortened(name: str, console: Console) -> str:

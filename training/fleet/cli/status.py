@@ -6,15 +6,13 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from training.fleet.cli.render import cancelled_line, cell, item, not_shown, state, table
+from training.fleet.cli.render import cancelled_line, cell, not_shown, reasons, state, table
 from training.fleet.wire.results import of_job
-from training.fleet.wire.words import STATUSES, Json, ago, called, folded, held, left, under_way
-from training.printable import counted, one_line, some
+from training.fleet.wire.words import STATUSES, Json, ago, called, held, left, under_way
+from training.printable import counted, one_line
 
 _PENDING_SHOWN = 40
-_NAMED_SHOWN = 40
 _NAME_SHOWN = 60  # characters
-_NAMES_IN_GROUP = 4
 HOSTS_AND_DATA = {  # of the receiver's health
     "quarantined": "Hosts that get no jobs",
     "resting": "Hosts at rest",
@@ -83,18 +81,7 @@ def _why_failed(entry: Json) -> str:
 def _section(
     title: str, told: Sequence[tuple[object, str]], things: str = "jobs", style: str = "bold yellow"
 ) -> list[RenderableType]:
-    """Render (name, reason) pairs under a title: each reason once, with the names of those that have it."""
-    if not told:
-        return []
-    said = [*folded(((one_line(name, _NAME_SHOWN), why) for name, why in told), things)]
-    lines: list[RenderableType] = [Text(), Text(title, style)]
-    for sentence, names in said[:_NAMED_SHOWN]:
-        first, *more = sentence.split("\n")
-        more += [some(names, _NAMES_IN_GROUP)] if len(names) > 1 else []
-        lines += [item(first), *(item(each, "dim", indent=4) for each in more)]
-    if len(said) > _NAMED_SHOWN:
-        lines.append(Text(f"  … and {len(said) - _NAMED_SHOWN} more", "dim"))
-    return lines
+    return [Text(), Text(title, style), *reasons(told, things)] if told else []
 
 
 def _counts(counts: Json, unplanned: Json) -> Text:
