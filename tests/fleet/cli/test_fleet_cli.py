@@ -286,7 +286,13 @@ def test_status_shows_state_host_progress_and_eta(run):
     lines = run.out.splitlines()
     assert lines[0] == "4 jobs: 1 running, 1 pending, 1 failed, 1 completed"
     (row,) = [line for line in lines if line.startswith("gbt-oracle")]
-    assert re.split("  +", row.rstrip()) == ["gbt-oracle", "running", "pi", "12 of 60 (20 %), 3 min left", "1 min 30 s ago"]
+    assert re.split("  +", row.rstrip()) == [
+        "gbt-oracle",
+        "running",
+        "pi",
+        "12 of 60 (20 %), 3 min left",
+        "1 min 30 s ago",
+    ]
 
 
 def test_status_names_each_failure_and_each_job_that_cannot_run(run):
