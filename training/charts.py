@@ -11,7 +11,7 @@ from typing import NamedTuple
 from markupsafe import Markup, escape
 
 WIDTH, HEIGHT = 360.0, 280.0
-LEFT, RIGHT, TOP, BOTTOM = 46.0, 12.0, 14.0, 40.0
+LEFT, RIGHT, TOP, BOTTOM = 56.0, 12.0, 14.0, 40.0
 COLOURS = 6  # classes s0 … s5 that the page styles
 
 Point = Sequence[float]

@@ -143,7 +143,9 @@ def test_a_slash_leads_to_the_search_and_a_name_to_its_job(fleet, browser):
 
 
 def test_long_names_break_no_word_and_push_nothing_aside(browser, tmp_path):
-    jobs = [a_job("grid[seed=0,depth=4]", priority=1), a_job("x" * 100, model="m" * 40)]
+    settings = [{f"{key}_of_the_model": value * 9 for key in "abcdef"} for value in ("0.1", "xyz")]
+    jobs = [a_job("grid[seed=0,depth=4]", priority=1, hyper=settings[0])]
+    jobs.append(a_job("x" * 100, model="m" * 40, hyper=settings[1]))
     with Receiver(tmp_path, jobs) as receiver:
         client = receiver.client()
         grant = client.claim(a_capability())

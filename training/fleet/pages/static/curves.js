@@ -63,12 +63,13 @@
       const shown = index == null ? plot.data[line].findLast((each) => each != null) : value;
       return shown == null ? "–" : Number(shown.toPrecision(4)).toString();
     };
+    const alone = (plot, line) => plot.data[line].filter((each) => each != null).length === 1; // no line shows it
     const options = {
       width: Math.max(box.clientWidth, 240), height: HEIGHT, cursor: { y: false },
       scales: { x: { time: false }, y: { range: (plot) => plot.said.range } },
       axes: [{ ...axis(said.x), size: 34 }, axis(said.y)],
       series: [{ label: said.x, value: number }, ...said.lines.map(([name], n) => ({
-        label: name, value: number, stroke: colour(`--line-${n % 4}`), width: 2, points: { show: false },
+        label: name, value: number, stroke: colour(`--line-${n % 4}`), width: 2, points: { show: alone },
         spanGaps: true, paths: pieces,
       }))],
       hooks: { init: [(plot) => { plot.said = said; }], draw: [marked] },
