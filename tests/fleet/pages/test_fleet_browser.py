@@ -33,6 +33,8 @@ PAGES = {name: row.path for name, row in REGISTERED.items() if row.shown is not 
     "login": "/login?to=/events",
 }
 LOOKS = [(scheme, width) for scheme in ("light", "dark") for width in (360, 1280)]
+HEADER = """[document.querySelector('header')].flatMap((header) => [
+    header.offsetHeight < 60, header.firstElementChild.scrollWidth - header.firstElementChild.clientWidth])"""
 REPORTED = "document.addEventListener('securitypolicyviolation', (e) => console.error('CSP: ' + e.violatedDirective))"
 
 
@@ -93,6 +95,7 @@ def test_a_page_is_accessible_and_quiet_in_every_look(name, looks, fleet, browse
         seen.page.set_viewport_size({"width": width, "height": 800})
         assert violations(seen.page) == [], (scheme, width)
         assert seen.page.evaluate("document.documentElement.scrollWidth") == width, "nothing scrolls sideways"
+        assert seen.page.evaluate(HEADER) == [True, 0], "the header is one line"
     assert "`" not in seen.page.locator("main").inner_text(), "commands are set as code"
     expected = 1 if name == "refusal" else 0  # the browser itself notes the status
     assert len(seen.complaints) == expected, seen.complaints
