@@ -134,6 +134,72 @@ def test_labels_that_differ_by_a_space_inside_are_one_misspelled(ingested):
     assert "differ by" in ingested.refused(wide_table().with_columns(label=odd), *CUT)
 
 
+@pytest.mark.parametrize("name", ["", "Unnamed: 0", "index", "id"])
+@pytest.mark.parametrize("first", [0, 1, 5000])
+def test_a_number_of_the_rows_is_left_out_and_another_id_is_not(ingested, name, first):
+    numbers = pl.Series(name, np.arange(first, first + 320))
+    rows = wide_table().insert_column(0, numbers)
+    found = ingested.taken(rows, *CUT)
+    assert found["channels"]["oracle"] == 3
+    assert f"column {name}: numbers the rows" in found["understood"]["left_out"]
+    ingested.taken(rows, *CUT, "--ignore", name)
+    odd = rows.with_columns(numbers.reverse())
+    said = ingested.refused(odd, *CUT)
+    assert "is a row number or an id by its name" in said
+    ingested.taken(odd, *CUT, "--ignore", name)
+
+
+@pytest.mark.parametrize(("differ", "kept"), [(False, 4), (True, 3)])
+def test_a_column_that_stands_twice_is_taken_once(ingested, tmp_path, differ, kept):
+    rows = wide_table().with_columns(pl.col("c0").alias("c9"), (pl.col("c0") + 2.0 * differ).alias("again"))
+    text = rows.write_csv().replace("again", "c9", 1)
+    (path := tmp_path / "twice.csv").write_text(text)
+    flags = ()
+    if differ:
+        assert "--ignore c9_duplicated_0" in ingested.refused(path, *CUT)
+        flags = ("--ignore", "c9,c9_duplicated_0")
+    else:
+        flags = ("--level", "c9")
+    assert ingested.taken(path, *CUT, *flags)["channels"]["oracle"] == kept
+
+
+def test_the_label_to_leave_out_is_said_as_the_table_writes_it(ingested):
+    rows = wide_table().with_columns(label=(pl.col("t") == 100.0).cast(pl.Int64))
+    assert "--unlabelled=1" in ingested.refused(rows, *CUT)
+    assert "--unlabelled=true" in ingested.refused(rows.with_columns(pl.col("label").cast(pl.Boolean)), *CUT)
+
+
+# -- cells -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("unit", [" %", "%", " MiB", "W", " °C"])
+def test_one_unit_behind_all_numbers_is_read(ingested, unit):
+    wide = wide_table()
+    written = pl.col("c1").map_elements(lambda x: f"{x:.3f}{unit}", pl.String)
+    found = ingested.taken(wide.with_columns(c1=written), *CUT)
+    assert f"c1 in {unit.strip()}" in found["understood"]["source"]
+    got = np.array(ingested.load().tensors)
+    ingested.taken(wide.with_columns(pl.col("c1").round(3)), *CUT)
+    np.testing.assert_array_equal(got, ingested.load().tensors)
+
+
+def test_amounts_in_changing_units_of_bytes_are_bytes(ingested):
+    wide = wide_table().with_columns(c1=pl.Series(np.arange(320) * 7919 % 5000 * 2.0**20))
+
+    def written(x):
+        return f"{x / 2**30}GiB / 8GiB" if x >= 2**30 else f"{x / 2**20}MiB / 8GiB"
+
+    ingested.taken(wide, *CUT)
+    expected = np.array(ingested.load().tensors)
+    ingested.taken(wide.with_columns(pl.col("c1").map_elements(written, pl.String)), *CUT)
+    np.testing.assert_array_equal(ingested.load().tensors, expected)
+
+
+def test_numbers_with_unlike_units_are_refused(ingested):
+    unlike = pl.when(pl.col("t") < 50).then(pl.lit("5 ms")).otherwise(pl.lit("5 s"))
+    assert "with a unit behind them" in ingested.refused(wide_table().with_columns(c1=unlike), *CUT)
+
+
 # -- clocks ------------------------------------------------------------------------------------------------------------
 
 

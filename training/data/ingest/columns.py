@@ -4,7 +4,7 @@ A model that gets a row number or an id as a channel seems perfect but learns no
 numbers or ids are refused, and so are channels whose changes 32-bit numbers would lose. All functions are pure.
 """
 
-import re
+import shlex
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -12,12 +12,11 @@ import numpy as np
 
 from training.data.doubts.ids_and_totals import FALLING_MAX
 from training.data.errors import DataError
-from training.data.ingest.roles import Roles, plain
+from training.data.ingest.roles import Roles, is_row_number, twin_of
 from training.data.missing import Missing
 from training.data.scratch import spans
 from training.data.values import AnyArray, Floats, Indices, Names
 
-ROW_NUMBERS = ("index", "row", "rownumber", "rowindex", "id", "")
 SAME = 1e-13  # of the largest value: what a constant's mean is rounded by
 ROUNDING_MAX = 0.01  # of a channel's standard deviation
 
@@ -44,7 +43,8 @@ def channel_names(columns: Sequence[str], roles: Roles, wanted: Wanted, where: s
     """
     channels = sorted(name for name in columns if name not in roles.columns)
     for name in channels:
-        _check_name(name, columns)
+        if name not in wanted.level:
+            _check_name(name, columns, where)
     check_named(channels, wanted, where)
     return channels
 
@@ -58,16 +58,19 @@ def check_named(channels: Sequence[str], wanted: Wanted, where: str) -> None:
             raise DataError(f"{flag} names {unknown[0]!r}, which is no channel of {where}.")
 
 
-def _check_name(name: str, names: Sequence[str]) -> None:
-    out = f"leave it out with --ignore {name!r}" if name.strip() else "write the table without it"
-    word = plain(name)
-    if word.startswith(("unnamed", "indexlevel")) or word in ROW_NUMBERS:
+def _check_name(name: str, names: Sequence[str], where: str) -> None:
+    out = f"leave it out with --ignore {shlex.quote(name)}"
+    if is_row_number(name):
         raise DataError(
-            f"The column {name!r} is a row number or an id, which is no channel (pandas: index=False): {out}."
+            f"The column {name!r} is a row number or an id by its name: {out}, or, if it is measured, keep it with "
+            f"--level {shlex.quote(name)}."
         )
-    twin = re.fullmatch(r"(.*)_duplicated_\d+", name)
-    if twin and twin[1] in names:
-        raise DataError(f"Two columns are called {twin[1]!r}: give each a name of its own.")
+    twin = twin_of(name, names)
+    if twin is not None:
+        raise DataError(
+            f"Two columns of {where} are called {twin!r}, and differ: leave the first out with --ignore "
+            f"{shlex.quote(twin)} or the other with --ignore {shlex.quote(name)}, or give each a name of its own."
+        )
 
 
 # -- values ------------------------------------------------------------------------------------------------------------

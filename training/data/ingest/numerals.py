@@ -14,7 +14,9 @@ from training.data.errors import DataError
 from training.data.ingest.cells import CellStore, literal
 
 BLANK = " \t\r\n\v\f\u00a0\u2007\u2009\u202f"
-NOTHING = ("", "na", "n/a", "#n/a", "nan", "null", "none", "nil", "-", "--", "?")  # what programs write for no number
+NOTHING = (  # what programs write for no number
+    *("", "na", "n/a", "#n/a", "nan", "null", "none", "nil", "-", "--", "?", "[n/a]", "[not supported]"),
+)
 WHOLE = r"\s*[+-]?\d+\s*"
 NUMBER = r"(?i)\s*[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf(inity)?|nan)\s*"
 COMMA_DECIMAL = r"[+-]?(\d+|\d{1,3}([.' ]\d{3})+)?,\d+([eE][+-]?\d+)?"
@@ -23,6 +25,12 @@ COMMA_GROUPS = r"[+-]?[1-9]\d{0,2}(,\d{3})+"
 POINT_DECIMAL = r"[+-]?\d*\.\d+"
 ENGLISH = r"[+-]?(\d{1,3}(,\d{3})+|\d+)(\.\d+)?"  # 1,234.5
 THOUSANDS = r"[+-]?(\d|[1-9]\d{1,2}|[1-9]\d{0,2}(\.\d{3})+)"  # 987, 1.234: whole numbers, if points group them
+UNIT = r"([+-]?(?:\d+\.?\d*|\.\d+))\s*(%|°?[A-Za-zµ]{1,5}(?:/[A-Za-z]{1,3})?)(?:\s*/\s*\d.*)?"  # 63 %, 1.2GiB / 8GiB
+BYTES = {  # units of one amount, as container tools change them from cell to cell
+    **dict.fromkeys(("B",), 1),
+    **{f"{sign}B": 1000**power for power, sign in enumerate(("k", "M", "G", "T"), 1)},
+    **{f"{sign}iB": 1024**power for power, sign in enumerate(("K", "M", "G", "T"), 1)},
+}
 NUMERALS = "|".join([*map(re.escape, NOTHING), NUMBER.removeprefix("(?i)"), ENGLISH, COMMA_DECIMAL, THOUSANDS])
 NUMERAL = f"(?i)[{BLANK}]*({NUMERALS})[{BLANK}]*"
 HEAD = 1000  # rows that are looked at for words
@@ -67,6 +75,15 @@ def without_words(cell: str) -> str:
     """Return the SQL expression for a cell without spaces around it; it is NULL for a word that means "no value"."""
     trimmed = f"trim({cell}, {literal(BLANK)})"
     return f"CASE WHEN lower({trimmed}) IN ({', '.join(map(literal, NOTHING))}) THEN NULL ELSE {trimmed} END"
+
+
+def without_unit(cell: str, units: Collection[str]) -> str:
+    """Return the SQL expression for the number in a cell that ends with one of ``units``; several are of ``BYTES``."""
+    number, unit = (f"regexp_extract({cell}, {literal(UNIT)}, {group})" for group in (1, 2))
+    if len(units) == 1:
+        return f"nullif({number}, '')"
+    factor = " ".join(f"WHEN {literal(one)} THEN {BYTES[one]}" for one in sorted(units))
+    return f"CAST(TRY_CAST({number} AS DOUBLE) * CASE {unit} {factor} END AS VARCHAR)"
 
 
 def without_groups(cell: str) -> str:
@@ -145,12 +162,17 @@ def counted_facts(
 
 
 def kinds_of(
-    store: CellStore, names: Sequence[str], as_written: Collection[str] = (), decimal: str | None = None
+    store: CellStore,
+    names: Sequence[str],
+    as_written: Collection[str] = (),
+    decimal: str | None = None,
+    roles: Collection[str] = (),
 ) -> tuple[dict[str, Verdict], str]:
     """Return the verdict on each column, and words on the decimal sign if that is unusual.
 
-    In a text file, columns in ``as_written`` (ids) stay text. ``decimal`` is the decimal sign that the user gave, or
-    None. Raises DataError for a column of numbers with two readings, or a row that repeats the names of the columns.
+    In a text file, columns in ``as_written`` (ids) stay text, and those in ``roles`` are no numbers with a unit behind
+    them. ``decimal`` is the decimal sign that the user gave, or None. Raises DataError for a column of numbers with two
+    readings, or a row that repeats the names of the columns.
     """
     if store.dialect is None:
         return {name: Verdict(_of_type(store.types[store.column(name)]), store.column(name)) for name in names}, ""
@@ -166,6 +188,8 @@ def kinds_of(
     heads = counted_facts(store, unlike, {"cells": RAW["cells"], "numerals": fits(NUMERAL)}, most=HEAD)
     words = [name for name in unlike if heads[name]["numerals"] < heads[name]["cells"]]
     measured, unlike = ([name for name in some if name not in words] for some in (measured, unlike))
+    units = _with_units(store, [name for name in words if name not in roles])
+    found |= {name: verdict for name, (verdict, _) in units.items()}
     written = _written(store, unlike)
     how = ""
     if decimal == "," or any(of.each("comma_decimal", "whole") and of.any("comma") for of in written.values()):
@@ -190,7 +214,24 @@ def kinds_of(
             found[name] = Verdict(kind, without_groups(without_words(store.column(name))))
     if how:
         found |= _with_decimals(store, written, delimiter, decimal)
-    return found, how
+    return found, ", ".join(part for part in (how, *(words for _, words in units.values())) if part)
+
+
+def _with_units(store: CellStore, names: Sequence[str]) -> dict[str, tuple[Verdict, str]]:
+    """Return the verdicts on the columns whose cells all are a number with the same unit behind it, or units of bytes;
+    and words on the unit."""
+    found = {}
+    for name in names:
+        cell = without_words(store.column(name))
+        unit = f"regexp_extract({cell}, {literal(UNIT)}, 2)"
+        ((known, fit),) = store.ask(f"count({cell}), count_if({fits(UNIT)(cell)})")
+        if not 0 < known == fit:
+            continue
+        units = [row[0] for row in store.ask(f"DISTINCT {unit}", f"WHERE {cell} IS NOT NULL LIMIT {len(BYTES) + 1}")]
+        if len(units) == 1 or set(units) <= BYTES.keys():
+            said = units[0] if len(units) == 1 else "bytes"
+            found[name] = Verdict(Kind.NUMBER, without_unit(cell, units)), f"{name} in {said}"
+    return found
 
 
 def _check_header(store: CellStore, names: Collection[str]) -> None:

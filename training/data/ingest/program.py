@@ -225,8 +225,8 @@ def _names(text: str) -> tuple[str, ...]:
         (row,) = csv.reader([text], skipinitialspace=True, strict=True)
     except (ValueError, csv.Error):
         row = [""]
-    names = tuple(name.strip() for name in row)
-    if "" in names or len(set(names)) != len(names):
+    names = tuple(name.strip() for name in row or [""])
+    if ("" in names and text) or len(set(names)) != len(names):
         raise argparse.ArgumentTypeError(
             f"must be different names with commas between them, one that holds a comma in double quotes: {text!r}"
         )

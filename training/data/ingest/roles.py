@@ -72,6 +72,7 @@ NAMES = {
         """
     ).items()
 }
+ROW_NUMBERS = ("index", "row", "rownumber", "rowindex", "id", "")
 READINGS = ("value", "val", "reading", "wert")  # of a long table, which has no other channel beside the role KEY
 NAMED = tuple(role for role in Role if role is not Role.KEY)
 LABEL_FIRST = ("label", "y", "phase")  # the first of them is the label, the others are second labels
@@ -132,6 +133,19 @@ def unit_in(name: str, *, is_time: bool = False) -> str | None:
         if found and found[1].casefold() in known:
             return known[found[1].casefold()]
     return UNITS_OF_TIMES.get(name.strip().casefold()) if is_time else None
+
+
+def is_row_number(name: str) -> bool:
+    """Return True if a column is a row number or an id by its name."""
+    word = plain(name)
+    return word.startswith(("unnamed", "indexlevel")) or word in ROW_NUMBERS
+
+
+def twin_of(name: str, names: Sequence[str]) -> str | None:
+    """Return the name that a column has in the file, if it was told apart from another column of that name in
+    ``names``; else None."""
+    twin = re.fullmatch(r"(.*)_duplicated_\d+", name)
+    return twin[1] if twin and twin[1] in names else None
 
 
 def plural_of(name: str) -> Role | None:

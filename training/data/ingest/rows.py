@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -56,10 +56,12 @@ class WindowCut(NamedTuple):
 
 
 class TableClasses(NamedTuple):
-    """The names of all classes in the order of their numbers, and the benign ones."""
+    """The names of all classes in the order of their numbers, the benign ones, and the label in the table of each class
+    with another name."""
 
     names: tuple[str, ...]
     benign: Benign
+    written: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -219,7 +221,7 @@ def read_rows(table: Stored, cut: WindowCut, said: SaidClasses, wanted: Wanted) 
     _check_sense(table.called(Role.LABEL), labels, said)
     if Role.REFERENCE in table.columns:
         label, names = marked(label, labels.names, labels.benign.names, _marks(table))
-        labels = TableClasses(names, labels.benign)
+        labels = labels._replace(names=names)
     table.store.close()
     return SampleRows(
         path=table.path,
@@ -298,7 +300,12 @@ def _classes(table: Stored, said: SaidClasses) -> tuple[Codes, TableClasses]:
     number = {name: place for place, name in enumerate(found.names)}
     of_value = np.zeros(values.size, np.int32)
     of_value[there] = [number[name] for name in found.of_window.tolist()]
-    return of_value[codes], TableClasses(found.names, found.benign)
+    written = {
+        name: f"{value:g}" if isinstance(value, float) else str(value).lower()
+        for name, value in zip(found.of_window.tolist(), values[there].tolist(), strict=True)
+        if values.dtype.kind in "fiub"
+    }
+    return of_value[codes], TableClasses(found.names, found.benign, written)
 
 
 def _labels(table: Stored) -> tuple[AnyArray, Codes]:
@@ -354,9 +361,10 @@ def check_labels_repeated(rows: SampleRows) -> None:
     counts = np.bincount(rows.label, minlength=len(rows.labels.names))
     once = sorted(rows.labels.names[number] for number in np.flatnonzero(counts == 1).tolist())
     if once:
+        label = rows.labels.written.get(once[0], once[0])
         raise DataError(
-            f"The label {once[0]!r} occurs once in {rows.path}: fix it if it is misspelled, or leave its sample out "
-            f"with --unlabelled={once[0]}."
+            f"The label {label!r} occurs once in {rows.path}: fix it if it is misspelled, or leave its sample out "
+            f"with --unlabelled={label}."
         )
 
 

@@ -96,7 +96,7 @@ def read_long(
     ``decimal`` is the sign before decimals that the user gave, or None. With ``scoring``, a table needs no labels. The
     result does not depend on ``room``, the memory to use. Raises DataError.
     """
-    table = read_table(path, roles, wanted.ignore, columns, room, decimal=decimal)
+    table = read_table(path, roles, wanted.ignore, columns, room, decimal=decimal, level=wanted.level)
     with closing(table.store):
         return cut_table(table, cut, said=said, wanted=wanted, log=log, scoring=scoring)
 
@@ -188,7 +188,7 @@ def cut_table(
         rows, windows = _cut_windows(rows, cut, np.isin(names, wanted.counter))
     left_out = [f"column {name}: a second label" for name in roles.second_labels]
     left_out += [f"column {name}: --ignore" for name in wanted.ignore]
-    left_out += [*unlabelled, *by_log.left_out, *rows.left_out]
+    left_out += [*table.left_out, *unlabelled, *by_log.left_out, *rows.left_out]
     shown = f" ({table.layout})" if table.layout else ""
     return replace(
         windows,

@@ -14,10 +14,11 @@ from training.data.errors import DataError
 from training.data.ingest.cells import PARQUET, CellStore, closed_on_error, literal, open_cells, parquet_cells
 from training.data.ingest.dialect import too_wide
 from training.data.ingest.numerals import BLANK, NUMBER, Kind, Verdict, fits, kinds_of
-from training.data.ingest.roles import Role, Roles, roles_of
+from training.data.ingest.roles import Role, Roles, is_row_number, roles_of, twin_of
 from training.data.scratch import ROOM, WorkingMemory, release
 from training.data.values import Bools, Floats
 
+BARE = "neither a name nor a cell"
 RELOG = "(PDH-CSV"  # begins the name of the times that relog writes
 TEXT = (".csv", ".tsv", ".txt")
 ROW_BYTES, ALWAYS_BYTES = 10, 300 << 20  # of memory a row and at all, whatever it holds, as measured
@@ -44,6 +45,7 @@ class Stored(NamedTuple):
     room: WorkingMemory
     keep: Bools | None = None
     labels: Coded | None = None  # of the rows that are kept, where they are not the table's own
+    left_out: tuple[str, ...] = ()  # columns that say nothing, one in each line of text
 
     @property
     def height(self) -> int:
@@ -135,8 +137,10 @@ def read_table(
     room: WorkingMemory = ROOM,
     *,
     decimal: str | None = None,
+    level: Collection[str] = (),
 ) -> Stored:
-    """Return the table in a file without the columns ``ignored``, with the roles and kinds of its columns.
+    """Return the table in a file without the columns ``ignored`` and those that say nothing: row numbers, and a column
+    that stands twice. Columns in ``level`` are kept.
 
     ``said`` has the columns that flags name, ``columns`` the names of all columns of a file without a header, and
     ``decimal`` the sign before decimals. The caller must close the table's store. Raises DataError.
@@ -149,19 +153,38 @@ def read_table(
     store = open_cells(path, columns, room)
     with closed_on_error(store):
         names = left(store.names, ignored, path)
+        judged = (name for name in names if name not in {*said.values(), *level})
+        nothing = {name: why for name in judged if (why := _says_nothing(store, name, names))}
+        names = [name for name in names if name not in nothing]
         if Role.TIME not in said and any(name.startswith(RELOG) for name in names):
             raise DataError(f"{path} is a log of Windows' performance monitor: read it with --perfmon {path}.")
         ids = roles_of(names, said, str(path)).columns
-        if "" in names and not store.ask("1", f"WHERE {store.column('')} IS NOT NULL LIMIT 1"):
-            names.remove("")  # each line may end with a delimiter
         channels = len(names) - len(roles_of(names, said, str(path)).names)
         if channels > CHANNELS_MAX:  # before each is looked at
             raise too_wide(channels, CHANNELS_MAX, str(path))
-        kinds, how = kinds_of(store, names, [ids[role] for role in NAMES if role in ids], decimal)
+        kinds, how = kinds_of(store, names, [ids[role] for role in NAMES if role in ids], decimal, ids.values())
         room.progress("looking at the columns", 1.0)
         layout = "" if store.dialect is None else store.dialect.sentence()
         layout = ", ".join(part for part in (layout, how) if part)
-        return _table(path, store, kinds, roles_of(names, said, str(path)), layout, room)
+        table = _table(path, store, kinds, roles_of(names, said, str(path)), layout, room)
+        return table._replace(left_out=tuple(f"column {name}: {why}" for name, why in nothing.items() if why != BARE))
+
+
+def _says_nothing(store: CellStore, name: str, names: Sequence[str]) -> str:
+    """Return why a column among ``names`` says nothing, in a few words; "" for every other column. A delimiter behind
+    each line makes a column that is ``BARE``."""
+    column = store.column(name)
+    if not name and not store.ask("1", f"WHERE {column} IS NOT NULL LIMIT 1"):
+        return BARE
+    if is_row_number(name):
+        number = f"TRY_CAST({column} AS HUGEINT)"
+        ((first_number,),) = store.ask(f"min({number})")
+        apart = f"WHERE {number} - rowid IS DISTINCT FROM {first_number} LIMIT 1"
+        return "" if first_number is None or store.ask("1", apart) else "numbers the rows"
+    first = twin_of(name, names)
+    if first is None or store.ask("1", f"WHERE {column} IS DISTINCT FROM {store.column(first)} LIMIT 1"):
+        return ""
+    return f"stands twice, as {first}"
 
 
 def stored(path: Path, rows: pl.DataFrame, roles: Roles, layout: str) -> Stored:
