@@ -112,7 +112,7 @@ def test_what_a_table_does_not_say_is_noted(ingested):
 def test_two_columns_of_one_name_are_refused(ingested, tmp_path, capsys):
     (tmp_path / "b.csv").write_text("t,label,x,x\n" + "".join(f"{n},0,{n % 3},1\n" for n in range(20)))
     assert ingest.main([str(tmp_path / "b.csv"), "--out-dir", str(tmp_path / "o"), *CUT]) == 65
-    assert "Two columns are called 'x'" in capsys.readouterr().err
+    assert "are called 'x', and differ" in capsys.readouterr().err
 
 
 def test_a_running_total_is_refused_or_made_a_rate(ingested):
@@ -162,7 +162,7 @@ def test_a_cell_of_text_among_numbers_is_named(ingested):
 
 
 def test_all_columns_that_hold_no_numbers_are_named_at_once(ingested):
-    rows = recordings().with_columns(**{"tcp, udp": pl.lit("tcp"), "user": pl.lit("me"), "x": pl.lit("1 %")})
+    rows = recordings().with_columns(**{"tcp, udp": pl.lit("tcp"), "user": pl.lit("me"), "x": pl.lit("1 %, 2 %")})
     said = ingested.refused(rows, *CUT)
     assert "3 columns of" in said
     assert "'tcp, udp' holds no numbers; 'user' holds no numbers; 'x' " in said

@@ -153,7 +153,7 @@ CASES = [
     Case("a dash for nothing", with_(v=pl.when(pl.int_range(pl.len()) % 24 == 5).then(pl.lit(" - ")).otherwise(pl.col("v").cast(pl.String))), same=False),
     Case("columns below each other", write=aligned, suffix=".txt"),
     Case("no names", write=bare, refused="--columns", flags=("--columns", "t,host,episode,label,x,v")),
-    Case("an index of pandas", lambda rows: rows.with_row_index("Unnamed: 0"), refused="--ignore", flags=("--ignore", "Unnamed: 0")),
+    Case("an index of pandas", lambda rows: rows.with_row_index("Unnamed: 0")),
     Case("remarks in a column", with_(note=pl.lit("see log")), refused="--ignore note", flags=("--ignore", "note")),
     Case("classes 1 and 2", labelled(1, 2), refused="--benign", flags=("--benign", "1")),
     Case("classes -1 and 1", labelled(-1, 1), refused="--benign", flags=("--benign=-1",)),
