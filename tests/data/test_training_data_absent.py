@@ -105,7 +105,7 @@ def test_windows_that_miss_too_much_are_left_out_and_counted(ingested, most, kep
     said = found["understood"]["left_out"]
     assert (kept == 1) == (not said)
     assert kept == 1 or "(32 of 32 of attack)" in said[0]
-    assert kept < 1 or any("50% of z is missing in windows of attack" in note for note in found["notes"])
+    assert kept < 1 or any("50 % of z is missing in windows of attack" in note for note in found["notes"])
 
 
 def test_a_channel_that_a_host_lacks_is_absent_there_and_costs_no_window(ingested):

@@ -27,7 +27,7 @@ def test_a_value_that_one_class_repeats_is_noted(ingested, level, value, where):
     lost = pl.when(SOME & where).then(pl.lit(float(value))).otherwise(pl.col("x") * 9 + level)
     rows = recordings().with_columns(x=lost)
     (said,) = notes(ingested.taken(rows, *CUT), "a missing value?")
-    assert f"The value {value} makes up 12% of x in windows of" in said
+    assert f"The value {value} makes up 12 % of x in windows of" in said
     assert f"say --missing=x={value}." in said
     assert not notes(ingested.taken(rows, *CUT, "--level", "x"), "a missing value?")
     gone = ingested.taken(rows, *CUT, f"--missing=x={value}", "--drop-nan")
@@ -70,7 +70,7 @@ def test_windows_padded_in_one_class_are_noted(ingested, part, word):
     X[::4, :, part] = 0
     arrays = {"X": X, "y": y, "episode": np.arange(40) // 4}
     (said,) = notes(ingested.taken(arrays), "padding?")
-    assert f"50% of the windows of benign {word} in a stretch in which no channel moves" in said
+    assert f"50 % of the windows of benign {word} in a stretch in which no channel moves" in said
 
 
 def test_what_is_still_by_nature_is_no_padding():

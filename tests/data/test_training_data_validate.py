@@ -78,7 +78,7 @@ def test_a_last_label_soon_after_the_last_sample_is_no_fault(tmp_path):
         (falling(), "cpu_user keeps falling"),
         ({"labels": []}, "no labels"),
         ({"labels": [(5.0, "idle"), (2.0, "beacon")]}, "do not ascend"),
-        ({"labels": [(10.0, "idle")]}, "labels cover only 50%"),
+        ({"labels": [(10.0, "idle")]}, "labels cover only 50 %"),
         ({"labels": [(0.0, "lunch")]}, "phase 'lunch'"),
         ({"baseline": True}, "a reference, yet"),
         # What counts from elsewhere, or in another unit, took the phase of another moment, and nobody was told.

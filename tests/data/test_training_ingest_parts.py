@@ -224,8 +224,8 @@ def test_the_meter_tells_seldom_what_is_done_and_left():
         at[0] = float(second)
         meter(step, share)
     assert said == [
-        " 20%  looking at the columns, about 16 s left",
-        " 88%  writing, about 29 s left",
-        " 88%  reading, about 43 s left",
+        " 20 %  looking at the columns, about 16 s left",
+        " 88 %  writing, about 29 s left",
+        " 88 %  reading, about 43 s left",
     ]
     assert sum(STEPS.values()) == pytest.approx(1)

@@ -171,7 +171,7 @@ def test_a_reference_of_an_attack_blinds_the_host_and_is_told():
     said = " ".join(notes_on_hosts(caught[4.0]))
     assert "The reference of new would raise alarms in" in said
     rates = caught[4.0]["all"]
-    assert f"{rates['calibrated_tpr']:.1%} caught instead of {rates['tpr']:.1%}" in said
+    assert f"{100 * rates['calibrated_tpr']:.1f} % caught instead of {100 * rates['tpr']:.1f} %" in said
 
 
 # -- the choice --------------------------------------------------------------------------------------------------------

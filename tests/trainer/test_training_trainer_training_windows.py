@@ -298,7 +298,7 @@ def test_values_beyond_those_of_the_training_are_said_by_host(trained, tmp_path,
     data = write(tmp_path / "d", X, recording, host=host)
     _, said = scored(trained[1], data, capsys)
     (line,) = [line for line in said.splitlines() if "lie outside" in line]
-    assert "100% of the windows of odd lie" in line
+    assert "100 % of the windows of odd lie" in line
 
 
 def test_samples_of_another_rate_are_said_to_lie_outside(trained, tmp_path, capsys):

@@ -238,7 +238,7 @@ def test_the_loop_ends_when_asked_and_skips_what_is_late(world, watch, tmp_path)
     assert max(np.diff(host.taken)) == pytest.approx(3.125, abs=0.13)
     assert watch.windows == 10  # of 28 s; those that the busy moment touches are left out
     assert watch.said[-2].startswith("10 windows, ")
-    assert watch.said[-1].startswith("2 of 12 windows (17%) were lost, as samples came late")
+    assert watch.said[-1].startswith("2 of 12 windows (17 %) were lost, as samples came late")
     timed = made.TickingClock()
     host = Host(timed, busy)
     samples(watch_of(world, tmp_path / "other"), host, hz=8.0, clock=timed, sleep=timed.sleep, stop=Stop(), for_s=2.0)
@@ -391,7 +391,7 @@ def test_channels_that_leave_all_that_was_learnt_are_named_once(world, watch):
     for t, sample in samples_of(world.recording):
         watch.take(t, {**sample, "net_tx_bytes": sample["net_tx_bytes"] * 1e9})
     (one,) = [text for text in watch.said if "are unlike all that it has learnt from" in text]
-    assert one.startswith("100% of the windows of h0")
+    assert one.startswith("100 % of the windows of h0")
     assert "most often in net_tx_bytes" in one
 
 

@@ -650,7 +650,7 @@ def test_recordings_of_attacks_made_after_all_quiet_ones_are_noted():
     y = np.repeat(np.tile([0, 0, 0, 0, 1, 1, 1, 1], 2), 3)
     rows = Rows.of(episode=episode, host=host, t_start=t_start, label=y)
     said = order_notes(rows, BINARY)
-    assert "were made after those of benign ones on the same host (100% of the pairs)" in said[0]
+    assert "were made after those of benign ones on the same host (100 % of the pairs)" in said[0]
     assert "were made before" in order_notes(replace(rows, t_start=-t_start), BINARY)[0]
     turns = np.repeat(np.tile([0, 1], 8), 3)
     assert order_notes(replace(rows, label=turns), BINARY) == []

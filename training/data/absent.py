@@ -198,5 +198,5 @@ def _told_by_gaps(name: str, label: Coded, there: Bools, gone: Floats) -> list[s
     (most, where), (next_most, _), *_ = sorted(shares, reverse=True)
     if most < TOLD_SHARE or next_most > TOLD_TENTH * most:
         return []
-    said = f"{most:.0%} of {name} is missing in windows of {where}, and {100 * next_most:.2g} % at most in the others"
-    return [f"{said}: what is missing may tell the class."]
+    said = f"{100 * most:.0f} % of {name} is missing in windows of {where}, and {100 * next_most:.2g} % at most in the"
+    return [f"{said} others: what is missing may tell the class."]

@@ -48,7 +48,7 @@ class Meter:
         self._next = at + self._every_s
         left_s = (at - self._begun) * (1 - self._done) / max(self._done - self._had, 0.01)
         left = f"{left_s:.0f} s" if left_s < 90 else f"{left_s / 60:.0f} min"
-        self._tell(f"{self._done:4.0%}  {what}, about {left} left")
+        self._tell(f"{100 * self._done:3.0f} %  {what}, about {left} left")
 
 
 def on_stderr(steps: Mapping[str, float] = STEPS) -> Meter:

@@ -154,7 +154,7 @@ def _sampling(episode: Episode) -> Iterator[str]:
     steps = np.diff(t)
     lost = steps[steps > gap_limit_s(meta.sample_hz)].sum() / (t[-1] - t[0])
     if lost > GAP_SHARE_MAX:
-        yield f"{lost:.0%} of its time lies in gaps."
+        yield f"{100 * lost:.0f} % of its time lies in gaps."
 
 
 def _values(episode: Episode) -> Iterator[str]:
@@ -167,7 +167,7 @@ def _values(episode: Episode) -> Iterator[str]:
         return
     share = float(np.isnan(measured).mean())
     if share > NAN_SHARE_MAX:
-        yield f"{share:.0%} of its values are missing."
+        yield f"{100 * share:.0f} % of its values are missing."
     with np.errstate(invalid="ignore"):
         if (np.nanmax(measured, axis=0) == np.nanmin(measured, axis=0)).all():
             yield "Nothing in it ever changes: the recorder was not looking at anything."
@@ -209,7 +209,7 @@ def _labels(episode: Episode) -> Iterator[str]:
         return
     coverage = _label_coverage(episode)
     if coverage < LABEL_COVERAGE_MIN:
-        yield f"Its labels cover only {coverage:.0%} of its time."
+        yield f"Its labels cover only {100 * coverage:.0f} % of its time."
     if episode.label_t[-1] > LATE_LABEL * episode.t[-1]:
         yield (
             f"Its labels reach to {episode.label_t[-1]:,.0f} s, but it ends at {episode.t[-1]:,.0f} s: they do "

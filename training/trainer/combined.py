@@ -374,7 +374,7 @@ def _chosen(
     much = ", of which the channel means are more than half" if lead else ""
     why = (
         f"The weights of the two parts were chosen by {chosen.size:,} windows of the training side in folds, with "
-        f"{', '.join(left_out)} left out of the supervised part in turn; {share:.0%} of what is malicious-like is "
-        f"expected to be new. The anomaly part is the mean of its views{much}."
+        f"{', '.join(left_out)} left out of the supervised part in turn; {100 * share:.0f} % of what is malicious-like "
+        f"is expected to be new. The anomaly part is the mean of its views{much}."
     )
     return Weights(*tried[lead][0], why, left_out, chosen), lead

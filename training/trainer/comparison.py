@@ -357,7 +357,7 @@ def standings_in_words(
         return [f"{names[first]} has the highest AUROC; too few episodes, or resamples, say how sure that is."]
     alike = [name for number, name in enumerate(names) if tied[number] and number != first]
     behind = [name for number, name in enumerate(names) if not tied[number]]
-    lines = [f"{names[first]} has the highest AUROC, and is first in {share:.0%} of the resamples."]
+    lines = [f"{names[first]} has the highest AUROC, and is first in {100 * share:.0f} % of the resamples."]
     if alike:
         lines.append(f"Not distinguishable from it: {', '.join(alike)}.")
     if behind:

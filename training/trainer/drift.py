@@ -116,9 +116,9 @@ class Drift:
             return "Alarms can be believed as far as the model's report goes."
         if self.outside_since is not None and self.outside_since >= STRANGE:
             return (
-                f"Since then {self.outside_since:.0%} of the windows are unlike all that the model has learnt from: "
-                "do not believe its alarms, nor their absence. Look at the host; if this is its work from now on, "
-                "record a new reference."
+                f"Since then {100 * self.outside_since:.0f} % of the windows are unlike all that the model has learnt "
+                "from: do not believe its alarms, nor their absence. Look at the host; if this is its work from now "
+                "on, record a new reference."
             )
         if self.alarms_since is None:
             return (
@@ -205,7 +205,7 @@ def _doubts(host: str, rows: Ints, judged: Judged, odd: Bools) -> tuple[str, ...
     """Return sentences that cast doubt on the alarms on a host, whether it changed or not."""
     said = []
     if odd[rows].mean() >= STRANGE:
-        said.append(f"{odd[rows].mean():.0%} of its windows are unlike all that the model has learnt from.")
+        said.append(f"{100 * odd[rows].mean():.0f} % of its windows are unlike all that the model has learnt from.")
     if host not in judged.references.host:
         said.append("It has no reference, so it is unknown what is usual there.")
     elif judged.calibrated is not None:

@@ -72,7 +72,7 @@ def outside(inputs: Inputs, document: Json) -> Bools:
 def said_of(inputs: Inputs, document: Json) -> list[str]:
     """Return a sentence for each host of whose windows at least the share ``WORTH_SAYING`` lies outside."""
     return [
-        f"{share:.0%} of the windows of {host} lie outside of what the model was trained on (most often in "
+        f"{100 * share:.0f} % of the windows of {host} lie outside of what the model was trained on (most often in "
         f"{', '.join(worst)}): what it says of them is a guess."
         for host, (share, worst) in shares_outside(inputs, document).items()
         if share >= WORTH_SAYING

@@ -115,7 +115,7 @@ class Anomaly:
         left is divided equally among all views."""
         shares = shares_of(tuple(self.shares), lead)
         first, share = next(iter(shares.items()))
-        why = f"no label is asked: the mean of all views, {first} with {share:.0%} of it" if lead else None
+        why = f"no label is asked: the mean of all views, {first} with {100 * share:.0f} % of it" if lead else None
         return replace(self, shares=shares, judgement={**self.judgement, **({"why": why} if why else {})})
 
     def settled(self, ordinary: GivenWindows) -> Self:

@@ -220,7 +220,7 @@ def _of_hosts(judged: Judged) -> list[str]:
         if without:
             found.append(f"{', '.join(without)}: no reference recording, so the calibrated threshold stands there.")
     return found + [
-        f"{share:.0%} of the windows of {name} are unlike all that it has learnt from, most often in "
+        f"{100 * share:.0f} % of the windows of {name} are unlike all that it has learnt from, most often in "
         f"{', '.join(worst)}: its alarms there are guesses, and so is its silence."
         for name, (share, worst) in ranges.shares_outside(inputs, document).items()
         if share >= STRANGE

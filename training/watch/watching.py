@@ -251,9 +251,9 @@ class HostWatch:
         lost, of = self.detector.lost, self.windows + self.detector.lost
         if lost:
             self.say(
-                f"{lost:,} of {of:,} windows ({lost / of:.0%}) were lost, as samples came late or not at all: what "
-                "this host did then was not looked at. If it is many, the host is too busy for its watch: let it have "
-                "more (a lower nice value, CPUWeight of its unit, fewer other programs)"
+                f"{lost:,} of {of:,} windows ({100 * (lost / of):.0f} %) were lost, as samples came late or not at "
+                "all: what this host did then was not looked at. If it is many, the host is too busy for its watch: "
+                "let it have more (a lower nice value, CPUWeight of its unit, fewer other programs)"
             )
 
     def close(self) -> None:

@@ -1169,8 +1169,8 @@ def test_progress_without_a_terminal_is_a_line_now_and_then():
             now[0] = float(second)
             progress(second * 1024**2, 100 * 1024**2)
     assert err.getvalue().splitlines() == [
-        "cis490-jobs: sending: 10 of 100 MiB (10%)",
-        "cis490-jobs: sending: 20 of 100 MiB (20%)",
+        "cis490-jobs: sending: 10 of 100 MiB (10 %)",
+        "cis490-jobs: sending: 20 of 100 MiB (20 %)",
     ]
     with meter(world, "sending") as progress:
         now[0] += 60

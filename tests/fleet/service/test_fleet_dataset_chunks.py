@@ -148,4 +148,4 @@ def test_one_changed_episode_of_a_data_set_moves_a_tenth_of_it_at_most(tmp_path)
     X[of_window == 40] *= 1.01
     second = build()
     sent = sum(length for sha256, length in lengths_of(second).items() if sha256 not in first)
-    assert 0 < sent <= 0.1 * second.size, f"{sent / second.size:.1%} of it would travel"
+    assert 0 < sent <= 0.1 * second.size, f"{100 * (sent / second.size):.1f} % of it would travel"

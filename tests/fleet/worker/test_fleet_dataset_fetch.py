@@ -676,4 +676,4 @@ def test_a_lost_claim_breaks_a_fetch_off_and_is_dropped():
 
 def test_people_see_how_far_a_fetch_is():
     said = {"event": "fetch", "bytes": 3 * GIB, "bytes_total": 4 * GIB}
-    assert progress({"status": "running", "progress": said}) == "fetching its data (75% of 4.0 GiB)"
+    assert progress({"status": "running", "progress": said}) == "fetching its data (75 % of 4.0 GiB)"

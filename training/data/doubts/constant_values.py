@@ -61,8 +61,8 @@ def one_sided(windows: WindowsInQuestion) -> list[str]:
                 if windows.by_flags:
                     what, remedy = f"The value {value:.10g}", f"Then say --missing={name}={value:.10g}"
                 found[name] = (
-                    f"{what} makes up {share:.0%} of {name} in windows of {classes} and {100 * less:.2g} % of it in "
-                    f"those of {others}: a missing value? {remedy}."
+                    f"{what} makes up {100 * share:.0f} % of {name} in windows of {classes} and {100 * less:.2g} % of "
+                    f"it in those of {others}: a missing value? {remedy}."
                 )
     return [found[name] for _, name in asked if name in found]
 
@@ -142,8 +142,8 @@ def padding(windows: WindowsInQuestion) -> list[str]:
             others = [ends[other][place] for other in classes if other != name]
             if share >= SHARE and max((back, *others)) <= TENTH * share:
                 notes.append(
-                    f"{share:.0%} of the windows of {name} {what} in a stretch in which no channel moves, and nearly "
-                    "none of the other classes: padding? Then cut all to one length."
+                    f"{100 * share:.0f} % of the windows of {name} {what} in a stretch in which no channel moves, and "
+                    "nearly none of the other classes: padding? Then cut all to one length."
                 )
     return notes
 

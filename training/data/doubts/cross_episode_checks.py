@@ -114,7 +114,7 @@ def _part_of(first: EpisodeFindings, verdict: EpisodeFindings, count: int) -> st
     share = count / max(comparable, count)
     if share < COPY_SHARE and not _elsewhere(first, verdict):
         return None
-    return f"About {share:.0%} of its samples are those of {first.episode_id}{_elsewhere(first, verdict)}."
+    return f"About {100 * share:.0f} % of its samples are those of {first.episode_id}{_elsewhere(first, verdict)}."
 
 
 def _elsewhere(first: EpisodeFindings, verdict: EpisodeFindings) -> str:

@@ -161,8 +161,8 @@ def notes_on_copies(found: Telling, windows: WindowsInQuestion) -> list[str]:
     states, levels = ([name for name in kind if name not in windows.exempt] for kind in found)
     if states and windows.by_flags:
         raise DataError(
-            f"The channel {states[0]!r} has a value for each class in at least {AGREES:.0%} of its samples: it looks "
-            f"like a copy of the label; leave it out with --ignore {states[0]}, or say that it is measured with "
+            f"The channel {states[0]!r} has a value for each class in at least {100 * AGREES:.0f} % of its samples: it "
+            f"looks like a copy of the label; leave it out with --ignore {states[0]}, or say that it is measured with "
             f"--level {states[0]}."
         )
     named = listed([*states, *levels])

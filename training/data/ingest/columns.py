@@ -82,8 +82,8 @@ def check_total(name: str, falls: int, steps: int) -> None:
     falling = falls / steps if steps else 0.0
     if falling > FALLING_MAX:
         raise DataError(
-            f"The channel {name!r} falls in {falling:.0%} of its steps, so that it is no running total: leave it out "
-            "of --counter."
+            f"The channel {name!r} falls in {100 * falling:.0f} % of its steps, so that it is no running total: leave "
+            "it out of --counter."
         )
 
 

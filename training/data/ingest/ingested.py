@@ -331,7 +331,7 @@ def without_missing(windows: Ingested, *, most: float, drop: bool, room: Working
     limit = (
         f"values missing{' or infinite' if infinite.any() else ''}"
         if drop
-        else f"more than {most:.0%} of the values missing"
+        else f"more than {100 * most:.0f} % of the values missing"
     )
     if not keep.any():
         if rare:
@@ -359,7 +359,7 @@ def _said_rare(one: Rare, windows: Ingested) -> str:
     """Return words, without a full stop, that explain why windows lack values of a channel, and the remedy."""
     samples, timed = windows.X.shape[2], windows.timing is Timing.SECONDS
     of = f" of {'the hosts' if len(one.hosts) > 1 else 'the host'} {listed(one.hosts)}" if one.hosts else ""
-    share = "all" if one.share == 1 else f"{min(one.share, 0.999):.1%} of them"
+    share = "all" if one.share == 1 else f"{100 * min(one.share, 0.999):.1f} % of them"
     if not one.every:
         return f"{one.channel}{of} has values in few windows, too few in {share}: bring more of its samples"
     step = one.every / windows.sample_hz

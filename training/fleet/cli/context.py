@@ -233,7 +233,7 @@ def _lines(context: CommandContext, words: str) -> Callable[[int, int], object]:
         nonlocal said_at
         if context.monotonic() - said_at >= _LINE_S:
             said_at = context.monotonic()
-            of_all = f" of {whole / 1024**2:.0f} MiB ({done / whole:.0%})" if whole else " MiB"
+            of_all = f" of {whole / 1024**2:.0f} MiB ({100 * (done / whole):.0f} %)" if whole else " MiB"
             context.complain(f"{words}: {done / 1024**2:.0f}{of_all}")
 
     return progress

@@ -218,7 +218,7 @@ def _usage(reply: Json, width: int, *, plain: bool, named: bool) -> Iterator[Tex
     kinds = (
         ("CPU", "cpu", lambda value: f"{value:.{1 if value >= 1 else 2}f} cores"),
         ("memory", "memory_bytes", size),
-        ("GPU", "gpu", lambda value: f"{value:.0%}"),
+        ("GPU", "gpu", lambda value: f"{100 * value:.0f} %"),
         ("GPU memory", "gpu_memory_bytes", size),
     )
     samples = reply["usage"]

@@ -127,7 +127,7 @@ def carried(why: Sequence[Json]) -> str:
     """Name the channels that caused an incident's alarms, each with its share of the rise in the score if that is
     known."""
     named = [(one_line(each.get("channel"), 60), number(each.get("share"))) for each in why]
-    return ", ".join(name if share is None else f"{name} {share:.0%}".replace("%", " %") for name, share in named)
+    return ", ".join(name if share is None else f"{name} {100 * share:.0f} %" for name, share in named)
 
 
 def changed(one: Json) -> str:
@@ -181,7 +181,7 @@ def _progress(view: Json) -> str:
         return f"{where} ({100 * done / planned:.0f} %)"
     here, whole = number(said.get("bytes")), number(said.get("bytes_total"))
     if said.get("event") == "fetch" and here is not None and whole:
-        return f"fetching its data ({min(here / whole, 1):.0%} of {size(whole)})"
+        return f"fetching its data ({100 * min(here / whole, 1):.0f} % of {size(whole)})"
     return one_line(said.get("event") or "", 40)
 
 

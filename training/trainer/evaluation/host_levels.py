@@ -215,8 +215,8 @@ def doubt_on(host: str, alarming: float | None, windows: int) -> str | None:
     if windows < FEWEST or alarming is None or alarming < SUSPECT:
         return None
     return (
-        f"The reference of {host} would raise alarms in {alarming:.0%} of its windows: if it was recorded during an "
-        "attack, that attack is now taken for usual there; check what happened, and record it again."
+        f"The reference of {host} would raise alarms in {100 * alarming:.0f} % of its windows: if it was recorded "
+        "during an attack, that attack is now taken for usual there; check what happened, and record it again."
     )
 
 

@@ -142,8 +142,8 @@ def order_notes(rows: Rows, classes: Classes) -> list[str]:
     words, late = classes.words(), "after" if share > 0.5 else "before"
     said = (
         f"Of the test's recordings those of {words[MALICIOUS]} windows were made {late} those of {words[BENIGN]} ones "
-        f"on the same host ({max(share, 1 - share):.0%} of the pairs), so that what changed from one to the next "
-        "tells them apart as well: record both kinds by turns."
+        f"on the same host ({100 * max(share, 1 - share):.0f} % of the pairs), so that what changed from one to the "
+        "next tells them apart as well: record both kinds by turns."
     )
     return [said]
 

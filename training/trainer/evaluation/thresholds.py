@@ -218,8 +218,9 @@ def notes_on_hosts(found: Json) -> list[str]:
     used, alone = (found["all"][name] for name in ("fpr", "calibrated_fpr"))
     if used is not None:
         caught, alone_caught = (found["all"][name] for name in ("tpr", "calibrated_tpr"))
-        both = "" if caught is None else f", {alone_caught:.1%} caught instead of {caught:.1%}"
-        said.append(f"With the calibrated threshold alone: {alone:.1%} false alarms instead of {used:.1%}{both}.")
+        both = "" if caught is None else f", {100 * alone_caught:.1f} % caught instead of {100 * caught:.1f} %"
+        false = f"{100 * alone:.1f} % false alarms instead of {100 * used:.1f} %"
+        said.append(f"With the calibrated threshold alone: {false}{both}.")
     if without:
         said.append(
             f"{_are(without)} without a reference of {FEWEST} windows or more: the calibrated threshold stands there."
