@@ -319,8 +319,8 @@ def forecasts(foretold: Mapping[str, Json], jobs: Sequence[Json]) -> Table:
     """Return a table of the predicted durations beside the real one; in a narrow terminal the words wrap, and the
     figures stay whole."""
     made = Table(title="\nForecast and what came", title_justify="left", header_style="bold", box=None)
-    for column in ("foretold", "all done in", "80 %", "came"):
-        made.add_column(column, no_wrap=column != "foretold", overflow="fold")
+    for column in ("forecast", "all done in", "80 %", "came"):
+        made.add_column(column, no_wrap=column != "forecast", overflow="fold")
     came = max((job["finished_at"] or 0.0 for job in jobs), default=0.0)
     for when, told in foretold.items():
         now, done, low, high = (told.get(key) for key in ("now", "done_at", "done_low_at", "done_high_at"))
@@ -335,9 +335,9 @@ def ending(models: list[Json], host: str, site: str, command: str) -> Group:
     ``host``, which says what happened here, and three commands. ``site`` is the file with the models' page; ``command``
     is how `cis490` is typed here."""
     after = (
-        f"Next: {command} init           # a first plan for this machine",
-        f"      {command} record --help  # telemetry of your own",
-        f"      python3 -m webbrowser {site}",
+        f"To plan:   {command} init",
+        f"To record: {command} record --help",
+        f"To look:   python3 -m webbrowser {site}",
     )
     return Group(standings(models), Text(one_line(which(models), 400)), Text(host), *map(Text, after))
 

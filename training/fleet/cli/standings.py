@@ -96,11 +96,11 @@ def standings(found: list[JsonObject]) -> Table:
     rows = []
     for each in found:
         result = each["result"]
-        auroc = {"tied": "= ", "unknown": "? "}.get(str(each["standing"]), "  ") + results.short(result["auroc"])
+        auroc = results.short(result["auroc"]) + {"tied": " =", "unknown": " ?"}.get(str(each["standing"]), "")
         caught, calls = result["caught"]["value"], results.a_day(result["calls_a_day"])
         rows.append((each["name"], auroc, results.per_cent(caught), calls, result["level"] or "–"))
     return table(
-        "MODEL", "  AUROC [95 %]", "CAUGHT", "FALSE CALLS", "VERDICT", rows=rows, right=("CAUGHT", "FALSE CALLS")
+        "MODEL", "AUROC [95 %]", "CAUGHT", "FALSE CALLS", "VERDICT", rows=rows, right=("CAUGHT", "FALSE CALLS")
     )
 
 
