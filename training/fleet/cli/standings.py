@@ -109,7 +109,7 @@ def _clause(each: JsonObject) -> str:
     gone = (
         f" Its model was removed on {day(each['removed']['at'])}: {each['removed']['why']}." if each["removed"] else ""
     )
-    return f"{called(each, 200)}: {result['why'] or results.judged(result)}.{gone}"
+    return f"{called(each, 200)}: {result['why'] or result['because'] or results.LEVELS[str(result['level'])]}.{gone}"
 
 
 def _whole(each: JsonObject) -> list[str]:

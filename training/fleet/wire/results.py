@@ -96,11 +96,6 @@ def a_day(figure: Json) -> str:
     return "–" if found is None else f"{found:,.{0 if found >= 10 or found == 0 else 1}f} a day"
 
 
-def judged(result: Json) -> str:
-    """Return a verdict in a clause: its level, and the reason for it."""
-    return LEVELS.get(str(result["level"]), "not judged") + (f": {result['because']}" if result["because"] else "")
-
-
 def which(models: Sequence[Json]) -> str:
     """Say which of these models to use, and why; ``models`` has those judged on one test, the best first. Models of the
     oracle mode are passed over, because a deployed detector lacks their channels."""
