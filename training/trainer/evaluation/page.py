@@ -53,7 +53,7 @@ _SHADES = 8  # of a confusion cell, as classes c0 … c8
 def render(report: Json) -> str:
     """Return a self-contained HTML page; equal reports give equal bytes."""
     without = {"channels": {}, "thresholds": {"rule": None}, "scenarios": []}
-    report = {**without, "reasons": None, "new_behaviours": None, "verdict_more": "", **report}
+    report = {**without, "reasons": None, "new_behaviours": None, "verdict_more": "", "verdict_why": "", **report}
     page = _template().render(
         report=report,
         level=report["verdict_level"],
