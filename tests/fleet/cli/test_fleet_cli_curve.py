@@ -19,7 +19,10 @@ from training.fleet.wire.views import CurveReply
 def reply(name, losses, *begun, **fields):
     """A CurveReply whose attempts begin at epoch 1 and at ``begun``."""
     attempts = [{"attempt": n, "host": "pi", "first": first} for n, first in enumerate((1, *begun), 1)]
-    points = [{"attempt": 1, "epoch": epoch, "loss": loss, "metric": 1 - (loss or 0)} for epoch, loss in losses.items()]
+    points = [
+        {"attempt": 1 + sum(first <= epoch for first in begun), "epoch": epoch, "loss": loss, "metric": 1 - (loss or 0)}
+        for epoch, loss in losses.items()
+    ]
     told = {"epochs": len(points), "usage_attempt": len(attempts)} | fields
     return whole(CurveReply, job_id="ab" * 32, name=name, status="running", attempts=attempts, points=points, **told)
 

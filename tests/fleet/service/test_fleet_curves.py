@@ -87,11 +87,13 @@ def test_stages_lie_behind_one_another_and_begin_together(lengths):
     def of(job):
         stages = [(name, own) for name, length in zip("abcd", job, strict=False) for own in range(1, length + 1, 2)]
         return [
-            {"epoch": 7 * n, "stage": f"1 of 4: {name}", "stage_epoch": own} for n, (name, own) in enumerate(stages)
+            {"epoch": 7 * n, "stage": f"1 of 4: {name}", "stage_epoch": own, "metric_name": None}
+            for n, (name, own) in enumerate(stages)
         ]
 
-    placed, marks = laid_out([of(job) for job in lengths])
+    placed, marks, metric = laid_out([of(job) for job in lengths])
     assert [name for _, name in marks] == list("abcd")[: max(map(len, lengths))] * (max(map(len, lengths)) > 1)
+    assert metric == "metric"
     for points in placed:
         places = [point["epoch"] for point in points]
         assert places == sorted(set(places))

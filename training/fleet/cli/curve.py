@@ -71,11 +71,9 @@ def _rows(reply: Json) -> Iterator[list[object]]:
 
 
 def _drawn(replies: Sequence[Json], width: int, *, plain: bool, log: bool) -> Iterator[Text]:
-    curves, marks = laid_out([reply["points"] for reply in replies])
-    named = dict.fromkeys(point["metric_name"] for points in curves for point in points if point["metric_name"])
-    titles = {"loss": "loss", "metric": one_line(" / ".join(named), WIDTH) or "metric"}
+    curves, marks, metric = laid_out([reply["points"] for reply in replies])
     replies = [_placed(reply, points) for reply, points in zip(replies, curves, strict=True)]
-    for name, title in titles.items():
+    for name, title in (("loss", "loss"), ("metric", metric)):
         series = [_series(reply, name) for reply in replies]
         if any(series):
             yield from _panel(title, replies, series, marks, width, plain=plain, log=log and name == "loss")
@@ -88,9 +86,8 @@ def _drawn(replies: Sequence[Json], width: int, *, plain: bool, log: bool) -> It
 
 def _placed(reply: Json, points: Sequence[Json]) -> Json:
     """Return the reply with these points, and the places of attempts' first epochs among them as ``first``."""
-    places = [(before["epoch"], point["epoch"]) for before, point in zip(reply["points"], points, strict=True)]
-    begun = (next((at for epoch, at in places if epoch >= each["first"]), each["first"]) for each in reply["attempts"])
-    attempts = [{**each, "first": first} for each, first in zip(reply["attempts"], begun, strict=True)]
+    first = {point["attempt"]: point["epoch"] for point in reversed(points)}
+    attempts = [{**each, "first": first.get(each["attempt"], each["first"])} for each in reply["attempts"]]
     return {**reply, "points": points, "attempts": attempts}
 
 

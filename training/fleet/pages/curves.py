@@ -76,11 +76,11 @@ def _rounded(value: float) -> float:
 def figures(views: Views, jobs: Sequence[tuple[str, str]]) -> list[DrawnFigure]:
     """Draw loss and metric by epoch, as the trainers of these jobs (id, name) reported them: a line for each job.
     Return the figures that have values."""
-    curves, marks = laid_out([views.curve(job_id, points=POINTS_DRAWN).to_dict()["points"] for job_id, _ in jobs])
-    names = dict.fromkeys(point["metric_name"] for curve in curves for point in curve if point["metric_name"])
-    keys = (("loss", "loss"), ("metric", one_line(" / ".join(names), 60) or "metric"))
+    curves, marks, metric = laid_out(
+        [views.curve(job_id, points=POINTS_DRAWN).to_dict()["points"] for job_id, _ in jobs]
+    )
     told = [(one_line(name, 40), curve) for (_, name), curve in zip(jobs, curves, strict=True)]
-    drawn = [_figure(key, title, told, marks) for key, title in keys]
+    drawn = [_figure(key, title, told, marks) for key, title in (("loss", "loss"), ("metric", metric))]
     return [figure for figure in drawn if figure is not None]
 
 

@@ -54,12 +54,12 @@ def point_in(line: str) -> Point | None:
     return point_of(parse_progress(line)) if '"epoch"' in line else None
 
 
-def laid_out(curves: Sequence[Sequence[Json]]) -> tuple[list[list[Json]], list[tuple[float, str]]]:
+def laid_out(curves: Sequence[Sequence[Json]]) -> tuple[list[list[Json]], list[tuple[float, str]], str]:
     """Lay the stages of curves behind one another on a common axis, on which the n-th stages of all curves begin
     together.
 
-    Return each curve's points with their places as ``epoch``; and where stages begin, half an epoch before their first
-    points, with their names. Without stages return no names.
+    Return each curve's points with their places as ``epoch``; where stages begin, half an epoch before their first
+    points, with their names (empty without stages); and the name of the metric.
     """
     parts = [[[*points] for _, points in groupby(curve, itemgetter("stage"))] for curve in curves]
     placed: list[list[Json]] = [[] for _ in curves]
@@ -71,7 +71,8 @@ def laid_out(curves: Sequence[Sequence[Json]]) -> tuple[list[list[Json]], list[t
         for own, points in zip(placed, stages, strict=True):
             own += ({**point, "epoch": begin + _place(point)} for point in points)
         begin += max(_place(point) for points in stages for point in points)
-    return placed, marks if len(marks) > 1 else []
+    metrics = dict.fromkeys(point["metric_name"] for curve in curves for point in curve if point["metric_name"])
+    return placed, marks if len(marks) > 1 else [], one_line(" / ".join(metrics), 60) or "metric"
 
 
 def _place(point: Json) -> int:
