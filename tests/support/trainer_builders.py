@@ -242,18 +242,24 @@ def trained(model, data, out, *more, mode="oracle", limits=LIMITS):
     """Train briefly."""
     ended = run(arguments(model, data, out, *SHORT[model], *more, mode=mode), limits=limits)
     assert ended.code == Exit.DONE, ended.sentence
+    told_in_order(ended.events)
     return TrainedRun(out, f"{model}_{mode}", ended.events)
 
 
 def ends_like(whole, argv, points, out, limits=LIMITS):
-    """Assert that a run stopped at each of these safe points in turn, and resumed, leaves the files of a whole one."""
-    for each in points:
-        if (ended := run(argv, stop=StopAfter(each), limits=limits)).code == Exit.DONE:
+    """Assert that a run stopped at each of these safe points in turn, and resumed, leaves the files of a whole one, and
+    that its progress never turns back."""
+    told = []
+    for stop in (*map(StopAfter, points), None):
+        ended = run(argv, stop=stop, limits=limits)
+        told += ended.events
+        if ended.code == Exit.DONE:
             break
         assert ended.code == Exit.INTERRUPTED, ended.sentence
         assert not list(out.rglob("*.ckpt.json"))
-    assert run(argv, limits=limits).code == Exit.DONE
+    assert ended.code == Exit.DONE
     assert files(out) == files(whole)
+    told_in_order(told)
 
 
 def table(judged, side=None, reasons=None):

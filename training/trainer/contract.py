@@ -170,7 +170,7 @@ class Progress:
     def place(self, share: float = 0.0) -> dict[str, Any]:
         """Return the fields that say where the run is when this share of the present stage is done."""
         low, high = self._span
-        epoch = round(self._epochs * (low + (high - low) * share))
+        epoch = round(self._epochs * max(low + (high - low) * share, self.shown))
         return {
             "stage": f"{self._number} of {self._stages}: {', '.join(self._names)}",
             "epoch": epoch,
