@@ -431,6 +431,8 @@ def test_what_differs_between_jobs_comes_first(receiver):
     assert "gbt-realistic and mlp-oracle differ in 6 of 17 fields: " in page
     assert re.search(r"hyper.max_depth gbt-realistic 6 mlp-oracle –", page)
     assert "the last one took gbt-realistic 15 min mlp-oracle 43 min" in page
+    assert "error gbt-realistic – mlp-oracle ValueError" in page
+    assert "trained by code" not in page, "what none of them has is no row"
     ids = [job_id({"name": name}) for name in ("gru-oracle", "gru-realistic")]
     page = words_of(get(receiver, f"/compare?jobs={ids[0]}&jobs={ids[1]}")[2])
     assert "gru-oracle and gru-realistic differ in 1 of" in page

@@ -35,7 +35,7 @@ def page(asked: PageRequest, frame: Frame) -> str:
         unlike=unlike,
         alike=alike,
         figures=figures(views, [(detail["job"]["job_id"], detail["job"]["name"]) for detail in details]),
-        ends=[*zip(*(_end(detail) for detail in details), strict=True)],
+        ends=[row for row in zip(*map(_end, details), strict=True) if any(text != "–" for _, text in row)],
         **_results(views, details),
         **_rotations(views, ids),
     )
