@@ -1,7 +1,7 @@
 """Draw curves for pages as SVG; all but ROC curves also have a table of values."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import floor
 from typing import NamedTuple
 
@@ -107,24 +107,23 @@ def usage(views: Views, job_id: str, attempt: int | None = None) -> list[DrawnFi
     """Draw what an attempt's trainer used of its host (CPU, memory, GPU) over time; by default for the last attempt.
     Resources with fewer than two samples are left out."""
     samples = views.curve(job_id, attempt=attempt, points=POINTS_DRAWN).usage
-    drawn = []
-    for title, unit, keys in USAGE:
-        lines = [(label, _used(samples, key, scale)) for label, key, scale in keys]
-        told = [(label, values) for label, values in lines if len(values) > 1]
-        if told:
-            drawn.append(_of_time(title, unit, told))
-    return drawn
+    return _in_use(lambda key, scale: _used(samples, key, scale), "since the grant")
 
 
 def usage_of_host(attempts: Sequence[Use], begin: float, now: float) -> list[DrawnFigure]:
     """Draw what these attempts used together of their host, from ``begin`` to ``now``. Resources without a sample are
     left out."""
+    return _in_use(lambda key, scale: _together(attempts, key, scale, begin, now), "from now")
+
+
+def _in_use(values: Callable[[str, float], dict[int, float]], since: str) -> list[DrawnFigure]:
+    """Draw each resource of which ``values`` has two values or more, by its sample's member and factor."""
     drawn = []
     for title, unit, keys in USAGE:
-        lines = [(label, _together(attempts, key, scale, begin, now)) for label, key, scale in keys]
-        known = [(label, values) for label, values in lines if values]
+        lines = [(label, values(key, scale)) for label, key, scale in keys]
+        known = [(label, found) for label, found in lines if len(found) > 1]
         if known:
-            drawn.append(_of_time(title, unit, known, "from now"))
+            drawn.append(_of_time(title, unit, known, since))
     return drawn
 
 
@@ -156,7 +155,7 @@ def _used(samples: Sequence[UsageSample], key: str, scale: float) -> dict[int, f
     return {second: value * scale for second, value in known if value is not None}
 
 
-def _of_time(title: str, unit: str, lines: Lines, since: str = "since the grant") -> DrawnFigure:
+def _of_time(title: str, unit: str, lines: Lines, since: str) -> DrawnFigure:
     seconds = sorted({0, *(second for _, values in lines for second in values)})
     length = max(seconds[-1] - seconds[0], 1)
     per, word = (3600.0, "hours") if length >= 7200 else (60.0, "minutes") if length >= 120 else (1.0, "seconds")
