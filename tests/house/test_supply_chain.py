@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import subprocess
 import sys
 
 import pytest
@@ -57,3 +58,17 @@ def test_a_receiver_installs_nothing_heavy():
     heavy = {"torch", "numpy", "polars", "xgboost", "xgboost-cpu", "scikit-learn", "scipy"}
     assert not heavy & pins(text_of("receiver")).keys()
     assert heavy - {"xgboost"} <= pins(text_of("training-host")).keys()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("python", ["3.11", "3.13"])
+@pytest.mark.parametrize("extra", ["receiver", "worker", "watch"])
+def test_a_raspberry_pi_finds_wheels_of_every_package(extra, python):
+    """The index is asked for metadata; nothing is downloaded or installed."""
+    ask = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--no-header", "pyproject.toml", "--extra", extra]
+    ask += ["--python-platform", "aarch64-manylinux_2_28", "--python-version", python, "--only-binary", ":all:"]
+    done = subprocess.run([*ask, "--constraint", "constraints.txt"], cwd=ROOT, capture_output=True, text=True)
+    if "Failed to fetch" in done.stderr or "network" in done.stderr:
+        pytest.skip("the package index does not answer from here")
+    assert done.returncode == 0, done.stderr
+    assert "msgspec==" in done.stdout
