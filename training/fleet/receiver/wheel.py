@@ -8,9 +8,7 @@ import base64
 import hashlib
 import io
 import subprocess
-import zipfile
 from functools import cache
-from importlib.metadata import PackageNotFoundError, distribution
 
 from training.checkout import INSTALLED, PROJECT, ROOT, SHIPPED, TO_SHIP, to_ship
 from training.frozen import frozen
@@ -34,6 +32,9 @@ class OwnWheel:
 @cache
 def own_wheel() -> OwnWheel | None:
     """Return the wheel; None if this program runs without being installed. Raises OSError."""
+    import zipfile  # here, as they cost a receiver memory
+    from importlib.metadata import PackageNotFoundError, distribution
+
     try:
         installed = distribution(PROJECT)
     except PackageNotFoundError:
