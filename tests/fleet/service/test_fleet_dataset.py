@@ -496,6 +496,12 @@ def test_a_data_set_that_the_plan_names_is_not_removed(receiver, folder):
     with pytest.raises(Refused) as refused:
         client.datasets.remove(dataset_id)
     assert refused.value.problem_type == "wrong_state"
+    newest = client.datasets.datasets()["datasets"]
+    (name,) = next(each["names"] for each in newest if each["dataset_id"] == other)
+    planned(receiver, Plan(datasets={dataset_id: frozenset()}, dataset_names={name: dataset_id}))
+    with pytest.raises(Refused, match=f"name the data set {name}; change the plan"):
+        client.datasets.remove(other)
+    planned(receiver, Plan(datasets={dataset_id: frozenset()}))
     assert client.datasets.remove(other)["freed"] == len(b"not any more")
     assert [row["dataset_id"] for row in client.datasets.datasets()["datasets"]] == [dataset_id]
     planned(receiver, Plan())

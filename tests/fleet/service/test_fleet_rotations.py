@@ -17,7 +17,7 @@ from wire_builders import whole
 
 from training.fleet.cli.planned import render_plan
 from training.fleet.cli.standings import _drawn
-from training.fleet.service.rotations import Member, folded, planned
+from training.fleet.service.rotations import Member, folded, name_of, planned
 from training.fleet.wire import results
 from training.fleet.wire.plans import PlanReply
 from training.fleet.wire.views import Figure, ResultView
@@ -192,6 +192,20 @@ def receiver(tmp_path):
     whole = a_job("gbt-all", split_recipe="sample", train_hosts=[], seed=0)
     with Receiver(tmp_path, [*turns, whole]) as found:
         yield found
+
+
+@pytest.mark.parametrize(
+    ("names", "name"),
+    [
+        (["rot[host=a,seed=0]", "rot[host=b,seed=1]"], "rot"),
+        (["rot[host=a,max_depth=1]", "rot[host=b,max_depth=1]"], "rot[max_depth=1]"),
+        (["rot[host=a,seed=0,lr=0.1,max_depth=1]", "rot[host=b,seed=0,lr=0.1,max_depth=1]"], "rot[lr=0.1,max_depth=1]"),
+        (["rot[host=a]", "other[host=b]"], "rot[host=a] and others"),
+        (["one", "two"], "one and others"),
+    ],
+)
+def test_a_rotation_is_called_by_all_that_its_jobs_share(names, name):
+    assert name_of(names) == name
 
 
 def test_the_list_of_models_folds_rotations_and_names_what_to_deploy(receiver):

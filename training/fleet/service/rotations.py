@@ -30,6 +30,7 @@ JOBS_MAX = 20_000  # that are looked at
 ROTATIONS_MAX = 50
 ALIKE_MAX = 1_000  # jobs of a model and mode among which those to deploy are looked for
 DEPLOY_MAX = 3
+_TURNS = ("host=", "seed=")  # in a job's name: what a rotation folds
 SHARE = 100.0  # a look takes at most one part in so many of the time
 
 
@@ -250,7 +251,11 @@ def _gap(view: RotationView, first: RotationView) -> RotationGap | None:
 
 
 def name_of(names: Sequence[str]) -> str:
-    """Return a rotation's name: that of its entry in the plan, or for jobs written by hand, the first job's name with
-    "and others"."""
+    """Return a rotation's name: that of its entry in the plan, with the values of the entry's matrix that all its jobs
+    share; or for jobs written by hand, the first job's name with "and others"."""
     stems = {name.partition("[")[0] for name in names}
-    return stems.pop() if len(stems) == 1 and all(name.endswith("]") for name in names) else f"{names[0]} and others"
+    if len(stems) > 1 or not all(name.endswith("]") for name in names):
+        return f"{names[0]} and others"
+    first, *others = (name.partition("[")[2].removesuffix("]").split(",") for name in names)
+    shared = [part for part in first if all(part in each for each in others) and not part.startswith(_TURNS)]
+    return stems.pop() + (f"[{','.join(shared)}]" if shared else "")

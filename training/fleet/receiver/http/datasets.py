@@ -79,9 +79,16 @@ async def publish_dataset(context: ReceiverContext, request: Request) -> Answer:
 
 
 async def remove_dataset(context: ReceiverContext, request: Request) -> Answer:
-    """Delete a data set; raises Refusal if a job needs it."""
+    """Delete a data set; raises Refusal if a job needs it, or the plan uses one of its names."""
     dataset_id = _id(request)
-    await context.act(request, lambda: check_unused(context.service, dataset_id))
+    names = [name for name, named in context.datasets.catalogue().names.items() if named == dataset_id]
+
+    def check() -> None:
+        check_unused(context.service, dataset_id)
+        for name in names:
+            check_name_unused(context.service, name)
+
+    await context.act(request, check)
     freed = await context.disk(lambda: context.datasets.remove(dataset_id))
     who, before = acting(context, request), {"freed": freed}
 
