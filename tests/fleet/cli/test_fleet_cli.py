@@ -1458,7 +1458,7 @@ def test_the_entry_by_path_works_from_anywhere(tmp_path):
 @pytest.mark.parametrize("command", [[], *([name] for name in program.command().commands)])
 def test_no_help_cuts_a_sentence_or_shows_a_type_of_python(command, capsys):
     assert program.main([*command, "--help"]) == 0
-    assert re.findall(r"[\w,;]\.\.\.|<[\w ]+>|list\[", capsys.readouterr().out.replace("[ARGS]...", "")) == []
+    assert re.findall(r"[\w,;]\.\.|<[\w ]+>|list\[", capsys.readouterr().out.replace("[ARGS]...", "")) == []
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ class _Group(TyperGroup):
         headings: dict[str, list[tuple[str, str]]] = {}
         for name, command in self.commands.items():
             heading = getattr(command, "rich_help_panel", None) or "Commands"
-            headings.setdefault(heading, []).append((name, command.get_short_help_str(1000).rstrip(".")))
+            headings.setdefault(heading, []).append((name, command.get_short_help_str(1000).removesuffix(".")))
         for heading, rows in headings.items():
             with formatter.section(heading):
                 formatter.write_dl(rows)
