@@ -62,11 +62,13 @@ def test_a_misfit_says_what_stands_in_the_way(wishes, facts, said):
         ({"require_cuda": True}, "needs a GPU, and no host has one"),
         ({"min_cores": 8, "model": "gru"}, "needs 8 cores, and no host has more than 4"),
         ({"min_ram_gib": 16}, "needs 16 GiB of RAM, and no host has more than 8 free"),
+        ({"model": "gru"}, "needs a host that may train this kind of model, and none may (allow_jobs, deny_jobs)"),
         ({"allowed_hosts": ["desktop"], "min_vram_gib": 9}, None),
     ],
 )
 def test_a_need_that_no_host_meets_is_said_without_their_names(wishes, said):
-    assert unmet(needs(**wishes), [a_host(), a_host(cores=2)]) == said
+    pis = [a_host(allow_jobs=frozenset({"gbt"})), a_host(cores=2, deny_jobs=frozenset({"gru"}))]
+    assert unmet(needs(**wishes), pis) == said
     small = a_host(name="small", cuda=True, vram_free_gib=2.5, cores=64, ram_available_gib=99.0)
     assert unmet(needs(**wishes), [a_host(), small]) is None
     asks = needs(**wishes | {"require_cuda": True, "min_vram_gib": 9})

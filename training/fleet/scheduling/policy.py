@@ -183,7 +183,13 @@ def unmet(needs: Needs, hosts: Collection[Host]) -> str | None:
         if most < wanted:
             words = str(CONSTRAINTS[key].metadata["words"]).format(wanted)
             return f"needs {words}, and no host has more than {most:.4g}{'' if amount.lasts else ' free'}"
+    if not any(_takes(host, needs.model) for host in hosts):
+        return "needs a host that may train this kind of model, and none may (allow_jobs, deny_jobs)"
     return None
+
+
+def _takes(host: Host, model: str) -> bool:
+    return model not in host.deny_jobs and (not host.allow_jobs or model in host.allow_jobs)
 
 
 def _listed(names: Iterable[str]) -> str:
