@@ -467,6 +467,7 @@ def test_models_are_ranked_with_intervals_ties_and_verdicts(receiver):
     assert "Never tested on: further recordings of the machine that it was trained on (laptop)" in page
     assert "1 trained job came without a report: cnn-realistic" in page
     assert f'href="/v1/model/{job_id({"name": "gbt-oracle"})}" download' in get(receiver, "/models")[2]
+    assert " %" not in get(receiver, "/models")[2], "a line may end there"
 
 
 def test_a_job_shows_what_its_report_says_and_one_without_says_why(receiver):
