@@ -20,6 +20,7 @@ from training.fleet.service.state import Deployment
 from training.fleet.service.views import Views
 from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.datasets import DatasetStore
+from training.fleet.wire.progress import Point
 
 DAY_S = 86_400.0
 
@@ -84,7 +85,7 @@ class House:
         job_id, claim_id = str(claim.job_id), str(claim.claim_id)
         job, attempt = self.queue.get(job_id), self.queue.attempts.by_claim(claim_id)
         assert job is not None
-        points = [{"epoch": n, "loss": 1.0, "metric": each, "seconds": 1.0} for n, each in enumerate(figures)]
+        points = [Point(n, 1.0, each, 1.0)._asdict() for n, each in enumerate(figures)]
         self.queue.attempts.append_log(attempt, 0, [f"epoch {point['epoch']}" for point in points])
         self.queue.curves.add(attempt, list(enumerate(points)))
         artifact = self.deliver(job_id, claim_id, body or name.encode())

@@ -19,6 +19,7 @@ from training.fleet.scheduling.retention import RemovalKind
 from training.fleet.service.catalogue import index_rows
 from training.fleet.service.delivery import DeliverySteps
 from training.fleet.wire.dataset_listing import Listing, cut
+from training.fleet.wire.progress import Point
 
 BEST = "it is not among the best of gbt realistic: its validation figure is 0.5, the last kept one's 0.75"
 
@@ -107,14 +108,14 @@ def test_a_resumed_attempt_is_judged_by_the_epochs_that_led_to_it(house):
     house.enter("resumed")
     attempt = house.queue.attempts.by_claim(str(house.service.claim(a_worker_claim("pi")).claim_id))
     job = house.queue.get("id-resumed")
-    said = [{"epoch": n, "loss": 1.0, "metric": m, "seconds": 1.0} for n, m in ((0, 0.875), (1, 0.99), (2, 0.99))]
+    said = [Point(n, 1.0, m, 1.0)._asdict() for n, m in ((0, 0.875), (1, 0.99), (2, 0.99))]
     house.queue.curves.add(attempt, list(enumerate(said)))
     house.queue.attempts.append_log(attempt, 0, ["a", "b", "c"])
     house.queue.settle(job, attempt, EndReason.WORKER_SHUTDOWN, error="bye")
     again = house.service.claim(a_worker_claim("pi"))
     second = house.queue.attempts.by_claim(str(again.claim_id))
     house.queue.attempts.append_log(second, 0, ["a"])
-    house.queue.curves.add(second, [(0, {"epoch": 1, "loss": 1.0, "metric": 0.25, "seconds": 1.0})])
+    house.queue.curves.add(second, [(0, Point(1, 1.0, 0.25, 1.0)._asdict())])
     house.deliver("id-resumed", str(again.claim_id), b"resumed")
     figure = house.reader.one("validation_figure", job_id="id-resumed", attempt=2, generation=1)
     assert figure["figure"] == 0.875, "epoch 0 of the first attempt; its epochs 1 and 2 were gone over again"
