@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import re
 import os
 import select
 import socket
@@ -289,7 +290,7 @@ OTHERS = [row for row in ROUTES if row.method == "GET" and ProblemType.NOT_YOURS
 
 @pytest.mark.parametrize("row", OTHERS, ids=[row.name for row in OTHERS])
 def test_nobody_looks_at_what_is_anothers(two, row):
-    path = row.path.format(job_id=JOB, dataset_id="0" * 64, sha256="0" * 64)
+    path = row.path.format(job_id=JOB, host_id="desktop", dataset_id="0" * 64, sha256="0" * 64)
     query = f"jobs={JOB}" if row.name == "compare_page" else "host=desktop"
     with pytest.raises(Refused) as refused:
         two[1]._caller.send(row.method, f"{path}?{query}")
@@ -351,8 +352,8 @@ def test_a_reader_sees_and_changes_nothing(fresh, shows):
             assert said == READER_MAY_NOT[row.access], row
             assert row.access is not Access.OPERATOR or "a reader looks" in why, row
         elif row.access in (Access.READER, Access.ANYONE, Access.MEMBER):
-            # Nothing is stored, there is no manifest, and nothing was named to be compared.
-            assert said in (None, "no_artifact", "bad_manifest", "bad_request"), (row, said)
+            # Nothing is stored, there is no manifest, no host is known, and nothing was named to be compared.
+            assert said in (None, "no_artifact", "bad_manifest", "bad_request", "unknown_name"), (row, said)
     assert fresh.queue.get(JOB).status == "pending"
 
 
@@ -431,7 +432,11 @@ def test_no_page_is_shared_between_callers_who_see_different_things(fresh):
             said = {"Accept": "text/html", "If-None-Match": tags.get(address, "")}
             answer = callers[name]._caller.send("GET", address, headers=said)
             tags[address] = answer.headers["etag"]
-            seen = {host for host in ("desk", "attic") if f"/incidents?host={host}".encode() in answer.body}
+            seen = {
+                host
+                for host in ("desk", "attic")
+                if re.search(rf"/(incidents\?host=|hosts/){host}".encode(), answer.body)
+            }
             assert seen == ({name} if roles[name] is Role.HOST else {"desk", "attic"}), (name, address)
 
 

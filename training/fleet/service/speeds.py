@@ -43,7 +43,7 @@ class SpeedViews:
         return SpeedsReply(
             kinds=[
                 _of_kind(speeds, of_kind, learned.workload(of_kind.spec), machines)
-                for of_kind in reversed(kinds[-most:])
+                for of_kind in reversed(kinds[-min(most, KINDS_MOST) :])
             ],
             attempts=learned.attempts,
             doubts=self.doubts(hosts),
