@@ -3,8 +3,8 @@
 import contextlib
 import hashlib
 import json
-import re
 import os
+import re
 import select
 import socket
 import ssl
