@@ -102,7 +102,7 @@ def test_a_wheel_trains_where_no_checkout_is(cis490, dist, tmp_path, monkeypatch
     assert "did you mean record?" in run("recrod", code=2)
     assert "Written: plan.toml" in run("init")
     assert "exists" in run("init", code=1)
-    assert [job["name"] for job in json.loads(run("check", "plan.toml"))["jobs"]]
+    assert [job["name"] for job in json.loads(run("check", "plan.toml", "--json"))["jobs"]]
 
     install = [sys.executable, "-m", "training.fleet.install", "receiver", "--dry-run"]
     said = subprocess.run(install, cwd=tmp_path, capture_output=True, text=True).stdout
