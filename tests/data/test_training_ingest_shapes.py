@@ -1,10 +1,15 @@
 """Tables in the shapes that programs write: long ones, second labels, odd clocks."""
 
 import datetime as dt
+import gzip
+import io
+import json
+import zipfile
 
 import numpy as np
 import polars as pl
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 from table_changes import noise
@@ -231,3 +236,88 @@ def test_a_clock_of_twelve_hours_without_am_and_pm_is_refused(ingested, flags):
 
 def test_mornings_alone_have_a_clock_of_24_hours(ingested):
     assert ingested.taken(clocked("%Y-%m-%d %H:%M:%S", 60.0, samples=200), "--window-s", "600")
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def zipped(path, name, content):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr(name, content)
+
+
+def arff(wide):
+    kinds = ["{normal,attack}" if name == "label" else "NUMERIC" for name in wide.columns]
+    head = "".join(f"@ATTRIBUTE '{name}' {kind}\n" for name, kind in zip(wide.columns, kinds, strict=True))
+    return f"% made here\n@RELATION x\n\n{head}\n@DATA\n{wide.write_csv(include_header=False)}"
+
+
+FILES = {
+    "a.csv.gz": lambda path, wide: path.write_bytes(gzip.compress(wide.write_csv().encode())),
+    "a.csv.zst": lambda path, wide: path.write_bytes(zstandard.compress(wide.write_csv().encode())),
+    "two.zst": lambda path, wide: path.write_bytes(
+        b"".join(zstandard.compress(part.encode()) for part in wide.write_csv().partition("\n"))
+    ),
+    "a.parquet.gz": lambda path, wide: path.write_bytes(gzip.compress(parquet(wide))),
+    "a.zip": lambda path, wide: zipped(path, "deep/table.csv", wide.write_csv()),
+    "a.log": lambda path, wide: wide.write_csv(path),
+    "a.dat": lambda path, wide: wide.write_csv(path, separator="\t"),
+    "measured": lambda path, wide: wide.write_csv(path),
+    "a.json": lambda path, wide: path.write_text(json.dumps(wide.to_dicts())),
+    "a.jsonl": lambda path, wide: wide.write_ndjson(path),
+    "a.arff": lambda path, wide: path.write_text(arff(wide)),
+    "a.npy": lambda path, wide: np.save(path, wide.with_columns(pl.col("label") == "attack").to_numpy(structured=True)),
+}
+
+
+def parquet(wide):
+    wide.write_parquet(held := io.BytesIO())
+    return held.getvalue()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_table_is_the_same_in_every_form(ingested, tmp_path, name):
+    wide = wide_table()
+    ingested.taken(wide, *CUT)
+    expected = np.array(ingested.load().tensors)
+    FILES[name](tmp_path / name, wide)
+    found = ingested.taken(tmp_path / name, *CUT)
+    assert sorted(found["labels"].values()) == sorted(ingested.taken(wide, *CUT)["labels"].values())
+    ingested.taken(tmp_path / name, *CUT)
+    np.testing.assert_array_equal(ingested.load().tensors, expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("a.csv.gz", gzip.compress(b"0" * 400_000_000, 1), "unpacks to over 200 times its size"),
+        ("a.csv.gz", gzip.compress(b"t,label,x\n1,a,2\n" * 99)[:30], "cannot be unpacked"),
+        ("a.csv.zst", zstandard.compress(b"t,label,x\n1,a,2\n" * 99)[:20], "cannot be unpacked"),
+        ("a.json", b'{"sysstat": {}}', "read it with --sysstat"),
+        ("a.json", b'{"status": "success", "data": {}}', "read it with --prometheus"),
+        ("a.json", b'{"a": {"0": 1}}', "is no list of records"),
+        ("a.json", b'[{"t": 1, "x": [1]}]', "'x' of {path} holds lists or objects"),
+        ("a.json", b'[{"t": 1', "is not JSON"),
+        ("a.h5", b"\x89HDF\r\n\x1a\n" + bytes(99), "an HDF5 file: write its columns"),
+        ("a.mat", b"MATLAB 5.0 MAT-file" + bytes(99), "with scipy.io.loadmat"),
+        ("a.arff", b"@relation x\n@attribute t numeric\n@data\n{0 1}\n", "sparse rows"),
+        ("a.arff", b"@relation x\n@attribute t numeric\n@data\n", "no rows behind @data"),
+    ],
+    ids=lambda value: value[:20] if isinstance(value, str) else "",
+)
+def test_a_file_that_is_no_table_is_refused_with_what_makes_one(ingested, tmp_path, name, content, sentence):
+    (path := tmp_path / name).write_bytes(content)
+    assert sentence.format(path=path) in ingested.refused(path, *CUT)
+
+
+def test_archives_and_arrays_of_other_shapes_are_refused(ingested, tmp_path):
+    with zipfile.ZipFile(tmp_path / "two.zip", "w") as packed:
+        packed.writestr("a.csv", "")
+        packed.writestr("b.csv", "")
+    assert "holds 2 files: unpack it" in ingested.refused(tmp_path / "two.zip", *CUT)
+    zipped(tmp_path / "a.xlsx", "[Content_Types].xml", "")
+    assert "is a spreadsheet: save it as CSV" in ingested.refused(tmp_path / "a.xlsx", *CUT)
+    np.save(tmp_path / "cube.npy", np.zeros((3, 4, 5)))
+    assert "a row a sample and a column a channel" in ingested.refused(tmp_path / "cube.npy", *CUT)
+    np.save(tmp_path / "any.npy", np.array([{}, {}]), allow_pickle=True)
+    assert "is no array that can be read" in ingested.refused(tmp_path / "any.npy", *CUT)

@@ -38,7 +38,6 @@ from training.data.doubts.other_units import other_units
 from training.data.doubts.spelling import hosts_alike, unusual_hosts
 from training.data.doubts.windows import WindowsInQuestion, doubts
 from training.data.errors import DataError
-from training.data.ingest.cells import PARQUET
 from training.data.ingest.columns import Wanted
 from training.data.ingest.copies import without_copies
 from training.data.ingest.ingested import Ingested, SaidClasses, described, without_missing, write
@@ -50,7 +49,6 @@ from training.data.ingest.references import set_apart
 from training.data.ingest.roles import Role
 from training.data.ingest.rows import WindowCut
 from training.data.ingest.samples import Log, read_long, read_recorded
-from training.data.ingest.tables import TEXT
 from training.data.ingest.times import CHOICES
 from training.data.meter import on_stderr
 from training.data.missing import Missing, read_missing
@@ -64,7 +62,6 @@ from training.streams import complain, replace_unprintable
 # Detectors of doubts: those of windows as they were measured, and those of what becomes of them.
 OF_MEASURED = (ids_and_totals, label_again, one_sided, padding, filled_forward, doubled_channels, confounded)
 OF_ALL = (hosts_alike, unusual_hosts, other_units)
-SUFFIXES = (".npz", PARQUET, *TEXT)
 # Options of tables alone, as the parser stores them.
 OF_TABLES = (
     *("window_s", "stride_s", "episode_s", "oracle", "time_format", "labels_from", "rest", "columns", "decimal"),
@@ -137,7 +134,12 @@ def _parser() -> argparse.ArgumentParser:
     def names(flag: str, metavar: str, meaning: str) -> None:
         add(flag, type=_names, default=(), metavar=metavar, help=meaning)
 
-    add("file", nargs="?", type=Path, help="file of windows or samples: .npz, .parquet, or .csv, .tsv, .txt")
+    add(
+        "file",
+        nargs="?",
+        type=Path,
+        help="file of samples (text, Parquet, JSON, .npy, .arff; packed too), or of windows (.npz)",
+    )
     for recorder in RECORDERS:
         more: dict[str, Any] = {"action": "append", "default": []} if recorder.several else {}
         add(recorder.flag, metavar=recorder.metavar, help=recorder.help, **more)
@@ -256,12 +258,9 @@ def _read(args: argparse.Namespace, room: WorkingMemory) -> Ingested:
     if recorder is not None:
         return _read_recorder(args, recorder, log)
     _without_effect(args, "a file", *OF_SERVERS)
-    suffix = args.file.suffix.lower()
-    if suffix not in SUFFIXES:
-        _usage(f"{args.file} is none of {', '.join(SUFFIXES)}")
     _say(args, f"reading {args.file} …")
     said = _said(args)
-    if suffix == ".npz":
+    if args.file.suffix.lower() == ".npz":
         _without_effect(args, "a .npz file", *OF_TABLES)
         scoring = args.like is not None
         return read_npz(args.file, hz=args.hz, t_unit=args.t_unit, said=said, wanted=_wanted(args), scoring=scoring)

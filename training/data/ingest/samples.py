@@ -36,6 +36,7 @@ from training.data.ingest.columns import Wanted, channel_names, check_named
 from training.data.ingest.even import GAP, SHORT
 from training.data.ingest.even_rows import as_measured, check_night, check_years, evenly, hour_left_out, rounded_times
 from training.data.ingest.incident_log import Labelled, label_samples, read_incidents, with_labels
+from training.data.ingest.opened import opened
 from training.data.ingest.recorders.recorded import WINDOW_SAMPLES, RecordedTable, with_specs
 from training.data.ingest.references import MARK
 from training.data.ingest.roles import Role, Roles
@@ -96,9 +97,10 @@ def read_long(
     ``decimal`` is the sign before decimals that the user gave, or None. With ``scoring``, a table needs no labels. The
     result does not depend on ``room``, the memory to use. Raises DataError.
     """
-    table = read_table(path, roles, wanted.ignore, columns, room, decimal=decimal, level=wanted.level)
-    with closing(table.store):
-        return cut_table(table, cut, said=said, wanted=wanted, log=log, scoring=scoring)
+    with opened(path, room) as plain:
+        table = read_table(plain, roles, wanted.ignore, columns, room, decimal=decimal, level=wanted.level)
+        with closing(table.store):
+            return cut_table(table, cut, said=said, wanted=wanted, log=log, scoring=scoring)
 
 
 def read_recorded(

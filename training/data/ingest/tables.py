@@ -20,7 +20,6 @@ from training.data.values import Bools, Floats
 
 BARE = "neither a name nor a cell"
 RELOG = "(PDH-CSV"  # begins the name of the times that relog writes
-TEXT = (".csv", ".tsv", ".txt")
 ROW_BYTES, ALWAYS_BYTES = 10, 300 << 20  # of memory a row and at all, whatever it holds, as measured
 CHANNELS_MAX = 1000  # of a table: each has seventeen features
 CELL_BYTES = 512  # of a row's time, label or name, before it is a number
