@@ -31,7 +31,7 @@ def long_recordings(hosts="abc", samples=1200, hz=1.0):
 
 
 def read(path, **cut):
-    return read_long(path, WindowCut(**cut), said=SaidClasses(), wanted=Wanted(), roles={})
+    return read_long([path], WindowCut(**cut), said=SaidClasses(), wanted=Wanted(), roles={})
 
 
 def numbered(data):

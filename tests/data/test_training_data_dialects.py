@@ -77,7 +77,6 @@ def test_a_table_says_the_same_however_it_is_written(
         ("x\n1\n2\n", "has one column"),
         ("", "holds no samples"),
         ("t,x,x,label\n1,2,3,a\n2,2,3,a\n", "are called 'x', and differ: leave the first out"),
-        ("t,x,label\n1,2,a\n2,2,a\nt,x,label\n3,2,a\n", "Row 3 of {path} repeats the names of the columns"),
         ("t;x;z;label\n1;1,5;1.234;a\n2;2,5;2.345;a\n", "'z' of {path} holds 1.234, which is a thousand or a fraction"),
         ('t,x,label\n1,"1,234",a\n2,"2,345",a\n', "'x' of {path} holds 1,234, which is a thousand or a fraction"),
         ("t\tx\tlabel\n1\t801\ta\n2\t1,345\ta\n", "'x' of {path} holds 1,345, which is a thousand or a fraction"),

@@ -71,7 +71,7 @@ def outcome(path, room, flags):
     """The result of reading, as far as it can be compared: fields by name, or the sentence."""
     try:
         found = read_long(
-            path, WindowCut(window_s=8.0), said=SaidClasses(), wanted=Wanted(**flags), roles={}, room=room
+            [path], WindowCut(window_s=8.0), said=SaidClasses(), wanted=Wanted(**flags), roles={}, room=room
         )
         found = without_missing(found, most=0.2, drop=False, room=room)
     except DataError as error:
@@ -118,7 +118,7 @@ def test_progress_is_told_and_ends(tmp_path):
     recordings().write_csv(tmp_path / "a.csv")
     told = []
     room = WorkingMemory(part_bytes=4000, folder=tmp_path, progress=lambda what, share: told.append((what, share)))
-    read_long(tmp_path / "a.csv", WindowCut(window_s=8.0), said=SaidClasses(), wanted=Wanted(), roles={}, room=room)
+    read_long([tmp_path / "a.csv"], WindowCut(window_s=8.0), said=SaidClasses(), wanted=Wanted(), roles={}, room=room)
     steps = list(dict.fromkeys(what for what, _ in told))
     assert steps == ["looking at the columns", "reading", "sorting", "cutting"]
     for step in steps:

@@ -321,3 +321,71 @@ def test_archives_and_arrays_of_other_shapes_are_refused(ingested, tmp_path):
     assert "a row a sample and a column a channel" in ingested.refused(tmp_path / "cube.npy", *CUT)
     np.save(tmp_path / "any.npy", np.array([{}, {}]), allow_pickle=True)
     assert "is no array that can be read" in ingested.refused(tmp_path / "any.npy", *CUT)
+
+
+# -- several files -----------------------------------------------------------------------------------------------------
+
+
+def days(wide, folder, form="day{}.csv"):
+    folder.mkdir(parents=True, exist_ok=True)
+    parts = [wide[:100], wide[100:180], wide[180:]]
+    for number, part in enumerate(parts):
+        names = part.columns if number != 1 else sorted(part.columns)
+        write = part.select(names)
+        path = folder / form.format(number)
+        path.parent.mkdir(exist_ok=True)
+        write.write_parquet(path) if form.endswith("parquet") else write.write_csv(path)
+    return sorted(folder.rglob("*.*"))
+
+
+@pytest.mark.parametrize("form", ["day{}.csv", "{}/day.csv", "day{}.parquet"])
+@pytest.mark.parametrize("as_folder", [True, False])
+def test_the_days_of_one_host_are_one_table(ingested, tmp_path, form, as_folder):
+    wide = wide_table()
+    ingested.taken(wide, *CUT)
+    expected = np.array(ingested.load().tensors)
+    files = days(wide, tmp_path / "days", form)
+    code, said = ingested(None, *(map(str, [tmp_path / "days"] if as_folder else reversed(files))), *CUT)
+    assert code == 0, said
+    assert said["understood"]["source"].startswith("3 files: 320 rows")
+    np.testing.assert_array_equal(ingested.load().tensors, expected)
+
+
+@pytest.mark.parametrize(
+    ("part", "form"), [("file", "web{}.csv"), ("folder", "web{}/log.csv"), ("file", "web{}.parquet")]
+)
+def test_the_files_of_several_hosts_are_told_apart_by_their_names(ingested, tmp_path, part, form):
+    wide = wide_table()
+    for number in range(3):
+        path = tmp_path / "hosts" / form.format(number)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        moved = wide.with_columns(pl.col("c0") + number)
+        moved.write_parquet(path) if form.endswith("parquet") else moved.write_csv(path)
+    code, said = ingested(None, str(tmp_path / "hosts"), *CUT)
+    assert code == 65
+    assert "--host-from file" in said
+    code, said = ingested(None, str(tmp_path / "hosts"), *CUT, "--host-from", part)
+    assert (code, said["hosts"]) == (0, ["web0", "web1", "web2"])
+
+
+def test_tables_that_were_appended_with_their_names_are_one(ingested, tmp_path):
+    wide = wide_table()
+    ingested.taken(wide, *CUT)
+    expected = np.array(ingested.load().tensors)
+    (path := tmp_path / "both.csv").write_text(wide[:90].write_csv() + wide[90:].write_csv())
+    ingested.taken(path, *CUT)
+    np.testing.assert_array_equal(ingested.load().tensors, expected)
+
+
+def test_files_that_are_no_one_table_are_refused(ingested, tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert ingested(None, str(tmp_path / "empty"), *CUT)[1].startswith(f"error: {tmp_path / 'empty'} holds no files")
+    wide = wide_table()
+    wide.write_csv(tmp_path / "a.csv")
+    wide.write_parquet(tmp_path / "b.parquet")
+    files = [str(tmp_path / name) for name in ("a.csv", "b.parquet")]
+    assert "others are Parquet: bring them apart" in ingested(None, *files, *CUT)[1]
+    (tmp_path / "c.csv").write_text("p,q\n1,2\n3,4\n")
+    assert "has no column in common" in ingested(None, files[0], str(tmp_path / "c.csv"), *CUT)[1]
+    wide.with_columns(host=pl.lit("a")).write_csv(tmp_path / "d.csv")
+    assert "leave --host-from out" in ingested(None, str(tmp_path / "d.csv"), "--host-from", "file", *CUT)[1]

@@ -194,12 +194,16 @@ def _text_cells(path: Path, names: Sequence[str], room: WorkingMemory) -> CellSt
             f"quote = {literal(dialect.quote)}, escape = {literal(dialect.quote)}, skip = {dialect.skip}, "
             f"buffer_size = {READ_BYTES}, columns = {{{', '.join(f'{column}: VARCHAR' for column in columns)}}}"
         )
+        filled = f"WHERE coalesce({', '.join(columns)}) IS NOT NULL"  # an empty line is no row
         if not dialect.names:
-            named = _told_apart(found.first_row(f"read_csv({options}, header = false)"))
+            first = found.first_row(f"read_csv({options}, header = false)")
+            named = _told_apart(first)
             stripped = [name.strip() for name in named]
             found.names = tuple(stripped if len(set(stripped)) == len(named) else named)
+            pairs = ((column, name) for column, name in zip(columns, first, strict=True) if name)
+            again = " AND ".join(f"{column} IS NOT DISTINCT FROM {literal(name)}" for column, name in pairs)
+            filled += f" AND NOT ({again})" if again else ""  # of tables that were appended with their names
         options += f", header = {not dialect.names}"
-        filled = f"WHERE coalesce({', '.join(columns)}) IS NOT NULL"  # an empty line is no row
         found.load(f"read_csv({options})", filled)
     return found
 

@@ -76,7 +76,7 @@ def _once(rows: SampleRows, totals: Bools) -> SampleRows:
     rows, copies = _without_copies(rows)
     rows, folded = _folded(rows, totals)
     if rows.place is not None and rows.window is None:
-        two = f"two recordings share the id (add a column 'episode'){local_times(rows)}."
+        two = f"two recordings share the id (add a column 'episode', or say --host-from file){local_times(rows)}."
         check_begun_once(rows, rows.recording, two)
     return replace(rows, notes=(*rows.notes, *copies, *folded))
 
@@ -169,7 +169,8 @@ def _step(t: Floats, low: int, high: int) -> float:
 def _two_rows(rows: SampleRows, row: int) -> DataError:
     return DataError(
         f"Two rows of {name_of(rows, row)} have the time {rows.clock[row]:.10g}, and differ in label, or such times "
-        "are many or follow each other: two recordings share the id (add a column 'episode'), the table holds a copy, "
+        "are many or follow each other: two recordings share the id (add a column 'episode', or say --host-from "
+        "file if each has its own), the table holds a copy, "
         f"or its times are rounded{local_times(rows)}."
     )
 

@@ -172,7 +172,7 @@ def kinds_of(
 
     In a text file, columns in ``as_written`` (ids) stay text, and those in ``roles`` are no numbers with a unit behind
     them. ``decimal`` is the decimal sign that the user gave, or None. Raises DataError for a column of numbers with two
-    readings, or a row that repeats the names of the columns.
+    readings.
     """
     if store.dialect is None:
         return {name: Verdict(_of_type(store.types[store.column(name)]), store.column(name)) for name in names}, ""
@@ -205,7 +205,6 @@ def kinds_of(
         for name, of in (written | _written(store, grouped)).items():
             if of.may_be_thousands:
                 raise _unclear(store, name, ("point_groups",))
-    _check_header(store, [name for name in names if not found[name].is_number])
     for name, of in written.items():
         kind = Kind.WHOLE if of.each("whole") else Kind.NUMBER
         if of.each("number"):
@@ -232,18 +231,6 @@ def _with_units(store: CellStore, names: Sequence[str]) -> dict[str, tuple[Verdi
             said = units[0] if len(units) == 1 else "bytes"
             found[name] = Verdict(Kind.NUMBER, without_unit(cell, units)), f"{name} in {said}"
     return found
-
-
-def _check_header(store: CellStore, names: Collection[str]) -> None:
-    """Raise DataError if a row repeats the names of the columns, as in files that were concatenated with their
-    headers."""
-    again = " AND ".join(f"{store.column(name)} = ?" for name in names)
-    ((row,),) = store.ask("min(rowid)", f"WHERE {again}", *names) if names else ((None,),)
-    if row is not None:
-        raise DataError(
-            f"Row {row + 1} of {store.path} repeats the names of the columns: take that line out, and give each part "
-            "an episode of its own if the parts are recordings."
-        )
 
 
 def _written(store: CellStore, names: Sequence[str]) -> dict[str, Counts]:

@@ -49,6 +49,7 @@ from training.data.ingest.references import set_apart
 from training.data.ingest.roles import Role
 from training.data.ingest.rows import WindowCut
 from training.data.ingest.samples import Log, read_long, read_recorded
+from training.data.ingest.several import HostFrom
 from training.data.ingest.times import CHOICES
 from training.data.meter import on_stderr
 from training.data.missing import Missing, read_missing
@@ -64,7 +65,18 @@ OF_MEASURED = (ids_and_totals, label_again, one_sided, padding, filled_forward, 
 OF_ALL = (hosts_alike, unusual_hosts, other_units)
 # Options of tables alone, as the parser stores them.
 OF_TABLES = (
-    *("window_s", "stride_s", "episode_s", "oracle", "time_format", "labels_from", "rest", "columns", "decimal"),
+    *(
+        "window_s",
+        "stride_s",
+        "episode_s",
+        "oracle",
+        "time_format",
+        "labels_from",
+        "rest",
+        "columns",
+        "decimal",
+        "host_from",
+    ),
     *(role.name for role in Role),
 )
 OF_LABELS = ("labels", "benign", "no_benign", "unlabelled", "all_labelled")
@@ -134,12 +146,8 @@ def _parser() -> argparse.ArgumentParser:
     def names(flag: str, metavar: str, meaning: str) -> None:
         add(flag, type=_names, default=(), metavar=metavar, help=meaning)
 
-    add(
-        "file",
-        nargs="?",
-        type=Path,
-        help="file of samples (text, Parquet, JSON, .npy, .arff; packed too), or of windows (.npz)",
-    )
+    add("file", nargs="*", type=Path, metavar="FILE",
+        help="files or folders of samples: text, Parquet, JSON, .npy, .arff, also packed; or windows: .npz")  # fmt: skip
     for recorder in RECORDERS:
         more: dict[str, Any] = {"action": "append", "default": []} if recorder.several else {}
         add(recorder.flag, metavar=recorder.metavar, help=recorder.help, **more)
@@ -155,6 +163,8 @@ def _parser() -> argparse.ArgumentParser:
         add(role.flag, dest=role.name, metavar="NAME", help=f"column of {role.cells} (default: by its name)")
     names("--columns", "NAME,NAME", "names of all columns of a text table whose first line does not name them")
     add("--decimal", choices=tuple(DECIMALS), help="sign before the decimals of a text table (default: by its cells)")
+    add("--host-from", type=HostFrom, choices=tuple(HostFrom), metavar="{file,folder}",
+        help="what names the host of a file's rows: the file, or its folder")  # fmt: skip
     add("--hz", type=_positive, help="samples a second (default: by the times of samples, else unknown)")
     add("--window-s", type=_positive, help="length of the windows to cut from samples, in seconds")
     add("--stride-s", type=_positive, help="seconds from window to window (default: as --like, or half a window)")
@@ -258,12 +268,14 @@ def _read(args: argparse.Namespace, room: WorkingMemory) -> Ingested:
     if recorder is not None:
         return _read_recorder(args, recorder, log)
     _without_effect(args, "a file", *OF_SERVERS)
-    _say(args, f"reading {args.file} …")
+    _say(args, f"reading {', '.join(map(str, args.file))} …")
     said = _said(args)
-    if args.file.suffix.lower() == ".npz":
+    if args.file[0].suffix.lower() == ".npz":
         _without_effect(args, "a .npz file", *OF_TABLES)
+        if len(args.file) > 1:
+            _usage("give one .npz file: numpy.concatenate joins arrays")
         scoring = args.like is not None
-        return read_npz(args.file, hz=args.hz, t_unit=args.t_unit, said=said, wanted=_wanted(args), scoring=scoring)
+        return read_npz(args.file[0], hz=args.hz, t_unit=args.t_unit, said=said, wanted=_wanted(args), scoring=scoring)
     roles = {role: getattr(args, role.name) for role in Role if getattr(args, role.name) is not None}
     return read_long(
         args.file,
@@ -274,6 +286,7 @@ def _read(args: argparse.Namespace, room: WorkingMemory) -> Ingested:
         log=log,
         columns=args.columns,
         decimal=None if args.decimal is None else DECIMALS[args.decimal],
+        host_from=args.host_from,
         scoring=args.like is not None,
         room=room,
     )
@@ -283,8 +296,8 @@ def _recorder(args: argparse.Namespace) -> Recorder | None:
     """Return the recorder that the flags name; None if the arguments name a file. Exits with an error unless there is
     exactly one input."""
     named = [recorder for recorder in RECORDERS if getattr(args, recorder.name)]
-    if len(named) + (args.file is not None) != 1:
-        _usage(f"give one file, or one of {', '.join(recorder.flag for recorder in RECORDERS)}")
+    if len(named) + bool(args.file) != 1:
+        _usage(f"give files, or one of {', '.join(recorder.flag for recorder in RECORDERS)}")
     return named[0] if named else None
 
 
@@ -296,7 +309,7 @@ def _read_recorder(args: argparse.Namespace, recorder: Recorder, log: Log | None
     heeded = recorder.options(sources[0])
     _without_effect(args, what, *(option for option in OF_SERVERS if option not in heeded))
     roles = (role.name for role in Role)
-    _without_effect(args, recorder.flag, *roles, "counter", "t_unit", "time_format", "columns", "decimal")
+    _without_effect(args, recorder.flag, *roles, "counter", "t_unit", "time_format", "columns", "decimal", "host_from")
     if log is None:
         _without_effect(args, f"{recorder.flag} without --labels-from", *OF_LABELS)
     until = args.until or SystemClock().now()

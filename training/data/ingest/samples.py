@@ -36,7 +36,6 @@ from training.data.ingest.columns import Wanted, channel_names, check_named
 from training.data.ingest.even import GAP, SHORT
 from training.data.ingest.even_rows import as_measured, check_night, check_years, evenly, hour_left_out, rounded_times
 from training.data.ingest.incident_log import Labelled, label_samples, read_incidents, with_labels
-from training.data.ingest.opened import opened
 from training.data.ingest.recorders.recorded import WINDOW_SAMPLES, RecordedTable, with_specs
 from training.data.ingest.references import MARK
 from training.data.ingest.roles import Role, Roles
@@ -58,6 +57,7 @@ from training.data.ingest.rows import (
     strings,
 )
 from training.data.ingest.series import check_series, widened
+from training.data.ingest.several import HostFrom, files_of, one_table
 from training.data.ingest.tables import Stored, left, read_table, stored
 from training.data.normalise import compress
 from training.data.schema import Timing
@@ -79,7 +79,7 @@ class Log(NamedTuple):
 
 
 def read_long(
-    path: Path,
+    paths: Sequence[Path],
     cut: WindowCut,
     *,
     said: ingested.SaidClasses,
@@ -88,19 +88,24 @@ def read_long(
     log: Log | None = None,
     columns: Sequence[str] = (),
     decimal: str | None = None,
+    host_from: HostFrom | None = None,
     scoring: bool = False,
     room: WorkingMemory = ROOM,
 ) -> ingested.Ingested:
-    """Read the table in ``path``, and return its windows.
+    """Read the table in ``paths`` (files, or folders of files) and return its windows; several files are joined first,
+    where ``host_from`` tells which part of a file's path names its host.
 
     ``roles`` has the columns that flags name, and ``columns`` the names of all columns of a file without a header.
     ``decimal`` is the sign before decimals that the user gave, or None. With ``scoring``, a table needs no labels. The
     result does not depend on ``room``, the memory to use. Raises DataError.
     """
-    with opened(path, room) as plain:
+    files = files_of(paths)
+    with one_table(files, host_from, room) as plain:
         table = read_table(plain, roles, wanted.ignore, columns, room, decimal=decimal, level=wanted.level)
         with closing(table.store):
-            return cut_table(table, cut, said=said, wanted=wanted, log=log, scoring=scoring)
+            windows = cut_table(table, cut, said=said, wanted=wanted, log=log, scoring=scoring)
+    shown = files[0].name if len(files) == 1 else f"{len(files):,} files"
+    return replace(windows, source=windows.source.replace(plain.name, shown, 1))
 
 
 def read_recorded(

@@ -1,0 +1,130 @@
+"""Join several tables, as a recorder writes them for each day or host, into one.
+
+The columns are found by their names, in any order; a table without a column has no cells there. Text is joined as it is
+written, so that the joined table is judged as a whole.
+"""
+
+import csv
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from enum import StrEnum
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from training.certain import certain
+from training.data.errors import DataError
+from training.data.ingest.cells import PARQUET, open_cells
+from training.data.ingest.opened import opened
+from training.data.ingest.roles import Role
+from training.data.ingest.tables import CELL_BYTES
+from training.data.scratch import WorkingMemory
+from training.data.values import AnyArray
+from training.files import folder_of_large_files
+
+
+class HostFrom(StrEnum):
+    """The part of a file's path that names the host of its rows."""
+
+    FILE = "file"
+    FOLDER = "folder"
+
+
+def files_of(paths: Sequence[Path]) -> list[Path]:
+    """Return the files that ``paths`` name, sorted; a folder stands for all files in it and in its folders. Raises
+    DataError for a folder without files."""
+    found = []
+    for path in paths:
+        inside = [each for each in sorted(path.rglob("*")) if each.is_file() and not each.name.startswith(".")]
+        if path.is_dir() and not inside:
+            raise DataError(f"{path} holds no files: name tables, or a folder that holds some.")
+        found += inside if path.is_dir() else [path]
+    return sorted(found)
+
+
+@contextmanager
+def one_table(files: Sequence[Path], host_from: HostFrom | None, room: WorkingMemory) -> Iterator[Path]:
+    """Yield the path of the only file's table, or of all files' joined table, which is deleted afterwards.
+
+    In the text of a DataError, "the files" stands for the joined table's path. Raises DataError.
+    """
+    if len(files) == 1 and host_from is None:
+        with opened(files[0], room) as plain:
+            yield plain
+        return
+    with tempfile.TemporaryDirectory(dir=str(room.folder or folder_of_large_files())) as folder:
+        table = joined(files, Path(folder), host_from, room)
+        try:
+            yield table
+        except DataError as error:
+            raise DataError(str(error).replace(str(table), "the files")) from None
+
+
+def joined(files: Sequence[Path], folder: Path, host_from: HostFrom | None, room: WorkingMemory) -> Path:
+    """Write all rows of the tables into one in ``folder``, in the order of ``files``, and return its path.
+
+    With ``host_from``, a column ``host`` has the name of each row's file, without its ending, or of its folder. Raises
+    DataError for tables that have no column in common, and for text beside Parquet.
+    """
+    with ExitStack() as stack:
+        plain = [stack.enter_context(opened(file, room)) for file in files]
+        is_parquet = [path.suffix.lower() == PARQUET for path in plain]
+        if any(is_parquet) and not all(is_parquet):
+            raise DataError(f"{files[is_parquet.index(False)]} is text and others are Parquet: bring them apart.")
+        hosts = [None if host_from is None else _host(file, host_from) for file in files]
+        if all(is_parquet):
+            return _joined_parquet(plain, hosts, folder)
+        return _joined_text(files, plain, hosts, folder, room)
+
+
+def _host(file: Path, host_from: HostFrom) -> str:
+    return file.absolute().parent.name if host_from is HostFrom.FOLDER else file.name.partition(".")[0]
+
+
+def _joined_parquet(plain: Sequence[Path], hosts: Sequence[str | None], folder: Path) -> Path:
+    tables = [
+        pl.scan_parquet(path) if host is None else pl.scan_parquet(path).with_columns(pl.lit(host).alias(Role.HOST))
+        for path, host in zip(plain, hosts, strict=True)
+    ]
+    copy = folder / f"joined{PARQUET}"
+    try:
+        pl.concat(tables, how="diagonal").sink_parquet(copy)
+    except pl.exceptions.PolarsError as error:
+        raise DataError(f"The tables cannot be joined ({str(error).splitlines()[0]}): bring them apart.") from None
+    return copy
+
+
+def _joined_text(
+    files: Sequence[Path], plain: Sequence[Path], hosts: Sequence[str | None], folder: Path, room: WorkingMemory
+) -> Path:
+    with ExitStack() as stack:
+        stores = []
+        for path in plain:
+            stores.append(open_cells(path, (), room))
+            stack.callback(stores[-1].close)
+        names = list(dict.fromkeys(name for store in stores for name in store.names))
+        if hosts[0] is not None and Role.HOST in names:
+            raise DataError(f"The tables have a column {str(Role.HOST)!r}: leave --host-from out.")
+        for file, store in zip(files, stores, strict=True):
+            if not {*store.names} & {*stores[0].names}:
+                raise DataError(f"{file} has no column in common with {files[0]}: bring tables of one kind.")
+        dialect = certain(stores[0].dialect, "it is a table of text")
+        copy = folder / "joined.csv"
+        with copy.open("w", encoding="utf-8", newline="") as out:
+            writer = csv.writer(out, delimiter=dialect.delimiter, lineterminator="\n")
+            writer.writerow([*names, *([str(Role.HOST)] if hosts[0] is not None else [])])
+            for number, (store, host) in enumerate(zip(stores, hosts, strict=True)):
+                cells = [store.column(name) if name in store.names else "NULL" for name in names]
+                for _, columns in store.parts(cells, room.rows(CELL_BYTES * len(cells))):
+                    lists = [_cells(column) for column in columns]
+                    writer.writerows([*row, host] if host is not None else row for row in zip(*lists, strict=True))
+                room.progress("joining", (number + 1) / len(stores))
+    return copy
+
+
+def _cells(column: AnyArray) -> list[str]:
+    gone = np.ma.getmaskarray(column)
+    cells = np.ma.getdata(column).tolist()
+    return ["" if is_gone else str(cell) for cell, is_gone in zip(cells, gone.tolist(), strict=True)]
