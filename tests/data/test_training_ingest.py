@@ -335,9 +335,9 @@ def test_pcp_without_its_program_says_how_to_get_it(ingested, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ([], "give one file, or one of --pcp"),
-        (["a.npz", "--pcp", "b"], "give one file, or one of --pcp"),
-        (["a.xls"], "is none of .npz, .parquet, .csv, .tsv, .txt"),
+        ([], "give files, or one of --pcp"),
+        (["a.npz", "--pcp", "b"], "give files, or one of --pcp"),
+        (["a.npz", "b.npz"], "give one .npz file"),
         (["a.npz", "--episode-s", "9"], "--episode-s has no effect on a .npz file"),
         (["a.npz", "--host-column", "b"], "--host-column has no effect on a .npz file"),
         (["a.npz", "--window-s", "4"], "--window-s has no effect on a .npz file"),
