@@ -147,7 +147,7 @@ def _parser() -> argparse.ArgumentParser:
         add(flag, type=_names, default=(), metavar=metavar, help=meaning)
 
     add("file", nargs="*", type=Path, metavar="FILE",
-        help="files or folders with samples: text, Parquet, JSON, .npy, .arff, packed too; or windows: .npz")  # fmt: skip
+        help="files or folders: text, Parquet, JSON, .npy or .arff, packed too; or windows: .npz")  # fmt: skip
     for recorder in RECORDERS:
         more: dict[str, Any] = {"action": "append", "default": []} if recorder.several else {}
         add(recorder.flag, metavar=recorder.metavar, help=recorder.help, **more)
