@@ -294,7 +294,7 @@ def test_recordings_of_one_class_each_have_no_telling_place():
 def test_a_model_that_keeps_its_promise_is_called_good():
     made = quiet_report()
     rival = (
-        "It does better than a logistic regression (AUROC 0.800 against 0.900), but the test is too small to be sure."
+        "It does better than a logistic regression (AUROC 0.900 against 0.800), but the test is too small to be sure."
     )
     assert judge(made) == (
         [
@@ -365,7 +365,8 @@ def rival(made, name, kind, auroc, gap):
 )
 def test_a_model_is_held_against_the_best_plain_one(auroc, gap, words, level):
     made = rival(quiet_report(), "logistic_regression", "supervised", auroc, gap)
-    assert words.format(f"AUROC {auroc:.3f} against 0.900") in verdict(made)
+    first, other = sorted((auroc, 0.9), reverse=True)  # the figure of what the sentence is about comes first
+    assert words.format(f"AUROC {first:.3f} against {other:.3f}") in verdict(made)
     assert level_of(made) == level
     rival(made, "lof", "anomaly", 0.99, [0.02, 0.2])
     assert "local outlier" not in verdict(made)

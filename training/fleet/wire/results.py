@@ -230,7 +230,7 @@ def rotated(rotations: Sequence[Json]) -> str:
     said = f"{counted(len(rotations), 'rotations')}, each host tested by models that the others trained: "
     if not whole:
         done, jobs = (sum(int(each[key]) for each in rotations) for key in ("done", "jobs"))
-        return f"{said}none is whole yet ({done} of {counted(jobs, 'jobs')} done), so none is ahead."
+        return f"{said}none is whole yet ({done} of {counted(jobs, 'jobs')} have a report), so none is ahead."
     first = whole[0]
     said += f"{first['name']} has the highest mean AUROC, {folded(first['auroc'])} ({of_whom(first)}), "
     said += f"and {worst(first['auroc'])}, its worst host."

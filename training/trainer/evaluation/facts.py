@@ -13,6 +13,7 @@ from training.trainer.evaluation.scored import BENIGN, LIKE, MALICIOUS, NAMELESS
 Metric = Json
 Report = Json
 
+AS_GOOD = 0.005  # AUROC: closer than this is no difference
 CHANCE = 0.5
 LOUD = 1.5  # times the promised false alarms, from which a promise is broken and not somewhat missed
 MISSING = {"value": None, "ci95": None}
@@ -207,7 +208,8 @@ def _add_rival(facts: Facts, baselines: Json, mine: float | None) -> None:
     facts.surely_ahead, facts.surely_behind = gap is not None and gap[0] > 0, gap is not None and gap[1] < 0
     facts.plain = PLAIN.get(facts.rival, facts.rival)
     facts.a_plain = facts.plain[0].lower() + facts.plain[1:]
-    facts.against = f"AUROC {theirs:.3f} against {mine:.3f}"
+    of_subject, other = (theirs, mine) if facts.ahead > -AS_GOOD else (mine, theirs)  # the sentence's subject first
+    facts.against = f"AUROC {of_subject:.3f} against {other:.3f}"
 
 
 def _said(metric: Metric, words: Callable[[float], str]) -> str:

@@ -11,13 +11,12 @@ from enum import IntEnum
 from functools import partial
 from typing import Any, NamedTuple
 
-from training.trainer.evaluation.facts import CHANCE, LOUD, Facts, Metric, Report, facts_of
+from training.trainer.evaluation.facts import AS_GOOD, CHANCE, LOUD, Facts, Metric, Report, facts_of
 
 TOO_GOOD = 0.99
 KEPT = 2.0  # times the promised false alarms: the interval of a kept promise ends below
 HOURLY = 24.0  # false incidents a day: nobody looks that often
 LITTLE = 0.3  # of the malicious-like windows: what is caught below this is called little
-AS_GOOD = 0.005  # AUROC: closer than this is no difference
 CLEARLY_BELOW = 0.02  # AUROC by which an anomaly detector may stay below the best plain one
 
 
