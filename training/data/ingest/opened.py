@@ -4,6 +4,7 @@ A format is found by a file's first bytes, and only where these say nothing by i
 folder until the table is read. Compressed files grow to at most ``RATIO_MAX`` times their size.
 """
 
+import csv
 import gzip
 import json
 import tempfile
@@ -12,6 +13,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,8 @@ import polars as pl
 
 from training.data.errors import DataError
 from training.data.ingest.cells import PARQUET
+from training.data.ingest.dialect import MARKS, encoding_of
+from training.data.ingest.printed import LOOKED_AT, form_of
 from training.data.scratch import WorkingMemory
 from training.files import folder_of_large_files
 from training.printable import first_line
@@ -76,7 +80,7 @@ def _plain(path: Path, folder: Path) -> Path:
         if head.startswith(magic):
             raise DataError(f"{path} is {what}.")
     convert = _converter(path, head)
-    return path if convert is None else convert(path, folder)
+    return convert(path, folder)
 
 
 def _head(path: Path) -> bytes:
@@ -84,15 +88,31 @@ def _head(path: Path) -> bytes:
         return file.read(HEAD_BYTES)
 
 
-def _converter(path: Path, head: bytes) -> Callable[[Path, Path], Path] | None:
-    """Return the function that writes the table in another form; None for text and Parquet."""
+def _converter(path: Path, head: bytes) -> Callable[[Path, Path], Path]:
+    """Return the function that writes the table in another form, or returns the path of text and Parquet as it is."""
+    if head.startswith(b"PAR1"):
+        return lambda path, _: path
     if head.startswith(b"\x93NUMPY"):
         return _from_npy
     first = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if path.suffix.lower() in (".json", ".jsonl", ".ndjson") or first.startswith((b'{"', b"{\n", b"[{", b"[\n")):
         return _from_json
     is_arff = any(line.lower().startswith(b"@relation") for line in head.splitlines())
-    return _from_arff if is_arff else None
+    return _from_arff if is_arff else _from_text
+
+
+def _from_text(path: Path, folder: Path) -> Path:
+    """Write a table of what a program prints as CSV; return the path of other text as it is."""
+    with path.open(
+        encoding=next((name for mark, name in MARKS.items() if _head(path).startswith(mark)), "utf-8"), errors="replace"
+    ) as file:
+        form = form_of(list(islice(file, LOOKED_AT)), str(path))
+    if form is None:
+        return path
+    copy = folder / f"{path.stem}.csv"
+    with path.open(encoding=encoding_of(path), newline="") as file, copy.open("w", encoding="utf-8", newline="") as out:
+        csv.writer(out, lineterminator="\n").writerows(form.rows(file))
+    return copy
 
 
 def _gzip(path: Path) -> Iterator[bytes]:

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from training.data.errors import DataError
+from training.data.ingest.printed import is_sysstat
 from training.data.ingest.recorders import recorded as shared
 from training.data.values import Json
 
@@ -60,6 +61,7 @@ _INTERFACES = """
     net_tx_packets txpck
 """
 INTERFACES = shared.in_our_units(_INTERFACES)
+HEAD_BYTES = 512
 MEMORY = ("memfree", "memused", "buffers", "cached", "slab")  # all of it together
 
 
@@ -73,6 +75,8 @@ def _json_of(path: Path) -> bytes:
     content = shared.content_of(path)
     if content.lstrip().startswith(b"{"):
         return content
+    if is_sysstat([content[:HEAD_BYTES].decode(errors="replace")]):
+        raise DataError(f"{path} is the text that sar or iostat printed: give it as a file, without --sysstat.")
     sadf = shutil.which("sadf")
     if sadf is None:
         raise DataError(
