@@ -174,6 +174,24 @@ def test_the_label_to_leave_out_is_said_as_the_table_writes_it(ingested):
     assert "--unlabelled=true" in ingested.refused(rows.with_columns(pl.col("label").cast(pl.Boolean)), *CUT)
 
 
+def test_rows_without_times_are_counted_at_the_rate_that_was_said(ingested):
+    wide = wide_table()
+    ingested.taken(wide, *CUT)
+    expected = np.array(ingested.load().tensors)
+    assert "or, if its rows follow each other at one rate, that with --hz" in ingested.refused(wide.drop("t"), *CUT)
+    found = ingested.taken(wide.drop("t"), *CUT, "--hz", "1")
+    np.testing.assert_array_equal(ingested.load().tensors, expected)
+    assert "There is no column of times: the rows of a host follow each other at --hz, without a gap." in found["notes"]
+    other = wide.with_columns(c0=pl.Series(noise(320, 8)), c1=pl.Series(noise(320, 9)), c2=pl.Series(noise(320, 7)))
+    two = pl.concat(
+        [
+            rows.drop("t").with_columns(host=pl.lit(name), episode=pl.lit("e"))
+            for rows, name in ((wide, "a"), (other, "b"))
+        ]
+    )
+    assert ingested.taken(two, *CUT, "--hz", "1")["hosts"] == ["a", "b"]
+
+
 # -- cells -------------------------------------------------------------------------------------------------------------
 
 
@@ -203,6 +221,23 @@ def test_amounts_in_changing_units_of_bytes_are_bytes(ingested):
 def test_numbers_with_unlike_units_are_refused(ingested):
     unlike = pl.when(pl.col("t") < 50).then(pl.lit("5 ms")).otherwise(pl.lit("5 s"))
     assert "with a unit behind them" in ingested.refused(wide_table().with_columns(c1=unlike), *CUT)
+
+
+def test_columns_are_divided_by_the_sign_that_divides_all_lines(ingested, tmp_path):
+    wide = wide_table()
+    ingested.taken(wide, *CUT)
+    expected = np.array(ingested.load().tensors)
+    names = {"c0": "in(device=eth0,host=a,)", "c1": "in(device=eth1,)", "c2": "x"}
+    wide.rename(names).write_csv(tmp_path / "a.csv", separator=";")
+    ingested.taken(tmp_path / "a.csv", *CUT)
+    np.testing.assert_array_equal(ingested.load().tensors, expected)
+    lines = [
+        " ".join(wide.columns),
+        *(f"{' ' * (n % 3)}{' '.join(map(str, row))}" for n, row in enumerate(wide.rows())),
+    ]
+    (tmp_path / "b.txt").write_text("\n".join(lines))
+    ingested.taken(tmp_path / "b.txt", *CUT)
+    np.testing.assert_array_equal(ingested.load().tensors, expected)
 
 
 # -- clocks ------------------------------------------------------------------------------------------------------------

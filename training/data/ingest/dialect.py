@@ -26,6 +26,7 @@ FALLBACK = "cp1252"  # a table that is no UTF-8 is an old program's of a western
 REMARK = re.compile(r'\s*(#|"?sep=|$)')  # a line before the names; `sep=;` is a spreadsheet's
 REMARKS_MAX = 1000  # lines
 COLUMNS_MAX = 2000
+DIVIDED_LINES = 200
 SNIFFED_ROWS, HEAD_MAX = 20_480, 1 << 23  # lines and characters that show the layout
 
 
@@ -67,6 +68,9 @@ def dialect_of(path: Path, names: Sequence[str]) -> Dialect:
         found = _sniffed(head, "")
         if found is None or found[2] < 2:  # one column: spaces are no delimiter that the sniffer tries
             found = _sniffed(head, ", delim = ' '") or found
+        sign = _dividing(head)
+        if sign and (found is None or found[2] < 2):
+            found = _sniffed(head, f", delim = '{sign}'") or found
     if found is None:
         raise DataError(
             f"{path} is not a table: its lines have unlike numbers of columns; its first line must name them."
@@ -98,6 +102,19 @@ def dialect_of(path: Path, names: Sequence[str]) -> Dialect:
         mixed_ends=_has_mixed_ends(path),
         aligned=aligned,
     )
+
+
+def _dividing(head: Path) -> str:
+    """Return the only sign by which all of the first lines have equally many columns, two or more; "" if none or
+    several do. Cells may hold other signs."""
+    with head.open(encoding="utf-8") as file:
+        lines = [line for line in islice(file, DIVIDED_LINES) if line.strip()]
+    found = []
+    for sign in (",", ";", "\t", "|"):
+        with suppress(csv.Error):
+            counts = {len(row) for row in csv.reader(lines, delimiter=sign)}
+            found += [sign] if len(counts) == 1 and min(counts) > 1 else []
+    return found[0] if len(found) == 1 else ""
 
 
 def _torn(lines: Sequence[str], skip: int) -> str:
@@ -135,10 +152,12 @@ def _squeezed(line: str) -> str:
 
 
 def _is_aligned(lines: Sequence[str]) -> bool:
-    """Return True if only spaces, several of them somewhere in each line, separate the columns, and all lines have
-    equally many."""
-    return all(re.search(r"\S {2,}\S", line) and not re.search(r"[,;|\t]", line) for line in lines) and (
-        len({len(line.split()) for line in lines}) == 1
+    """Return True if only spaces separate the columns, several of them somewhere or before a line, and all lines have
+    equally many columns."""
+    return (
+        any(re.search(r"^ +\S|\S {2,}\S", line) for line in lines)
+        and not any(re.search(r"[,;|\t]", line) for line in lines)
+        and len({len(line.split()) for line in lines}) == 1
     )
 
 
@@ -199,13 +218,13 @@ def _named_in(remark: str, delimiter: str, columns: int) -> list[str]:
 
 
 def _first_lines(path: Path, encoding: str, skip: int) -> list[str]:
-    """Return the first two lines of a table that are not empty, after ``skip`` lines.
+    """Return the first lines of a table that are not empty, at most ``DIVIDED_LINES``, after ``skip`` lines.
 
     Raises DataError for a table without rows, or with more than ``COLUMNS_MAX`` columns, for which the sniffer would
     take hours.
     """
     with path.open(encoding=encoding, newline="\n") as file:
-        lines = list(islice((line for line in islice(file, skip, None) if line.strip()), 2))
+        lines = list(islice((line for line in islice(file, skip, None) if line.strip()), DIVIDED_LINES))
     if len(lines) < 2:
         raise DataError(f"{path} holds no samples: it needs rows below the names of its columns.")
     columns = 1 + max(lines[0].count(sign) for sign in DELIMITERS)

@@ -29,6 +29,7 @@ from training.data.missing import NAN, judge_stand_ins, labelled, say_missing
 from training.data.scratch import ROOM, WorkingMemory, columns, edges_of, release, spans
 from training.data.values import AnyArray, Bools, Codes, Floats, Floats32, Indices, Ints
 
+COUNTED = "the rows counted at --hz"  # a role of times
 WHOLE_MAX = 2**53  # beyond it not each whole number is a float
 SHOWN = 8  # columns in one sentence
 UNIT_BEHIND = r"\s*[+-]?\d[\d.,' ]*\s*(%|[A-Za-zµ°][A-Za-z/°]{0,6})\s*$"  # 5.3 %, 12 MB/s
@@ -195,6 +196,15 @@ def clock_of(table: Stored, cut: WindowCut) -> tuple[Floats | None, str]:
     return None, ""
 
 
+def _counted(group: Codes) -> Floats:
+    """Return the number of each row in its group, from 0."""
+    order = np.argsort(group, kind="stable")
+    counts = np.bincount(group)
+    number = np.empty(group.size)
+    number[order] = np.arange(group.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    return number
+
+
 def read_rows(table: Stored, cut: WindowCut, said: SaidClasses, wanted: Wanted) -> SampleRows:
     """Return the rows of the table that are used, in the order of the file, with their values and classes, and close
     the table's store. Raises DataError."""
@@ -204,6 +214,8 @@ def read_rows(table: Stored, cut: WindowCut, said: SaidClasses, wanted: Wanted) 
         for role in (Role.EPISODE, Role.WINDOW)
     )
     t, t_role = clock_of(table, cut)
+    if t is None and window is None and cut.hz is not None:
+        t, t_role = _counted(host.codes) / cut.hz, COUNTED  # by host, so that its recordings do not overlap
     if t is not None:
         times.check_one_clock(t, host)
     for name, largest in table.largest_whole().items():

@@ -40,6 +40,7 @@ from training.data.ingest.recorders.recorded import WINDOW_SAMPLES, RecordedTabl
 from training.data.ingest.references import MARK
 from training.data.ingest.roles import Role, Roles
 from training.data.ingest.rows import (
+    COUNTED,
     SampleRows,
     WindowCut,
     check_interleaved,
@@ -163,10 +164,11 @@ def cut_table(
         labels = Coded(np.array([UNLABELLED]), np.broadcast_to(np.int32(0), (table.height,)))
         by_log = Labelled(label=labels, notes=(ingested.FOR_SCORING,))
         table = with_labels(table, by_log, "no labels")
-    if Role.WINDOW not in table.roles.columns and Role.TIME not in table.roles.columns:
+    if Role.WINDOW not in table.roles.columns and Role.TIME not in table.roles.columns and cut.hz is None:
         raise DataError(
             f"{path} has no column of times, by which it would be cut: name it with --time NAME, or, if its rows are "
-            "cut into windows already, the column that numbers these with --window-column NAME (and --hz); its "
+            "cut into windows already, the column that numbers these with --window-column NAME (and --hz), or, if its "
+            "rows follow each other at one rate, that with --hz; its "
             f"columns are {there}."
         )
     is_long = Role.KEY in table.columns
@@ -197,14 +199,22 @@ def cut_table(
     left_out += [f"column {name}: --ignore" for name in wanted.ignore]
     left_out += [*table.left_out, *unlabelled, *by_log.left_out, *rows.left_out]
     shown = f" ({table.layout})" if table.layout else ""
+    counted = ("There is no column of times: the rows of a host follow each other at --hz, without a gap.",)
+    rows_are_counted = counted if rows.t_role == COUNTED else ()
     return replace(
         windows,
         channels=ingested.channel_specs(names, [name in wanted.oracle for name in names], counters=wanted.counter),
         source=f"{path.name}: {table.height:,} rows{shown}",
         roles=_meanings(table, rows.t_role),
-        clock="" if rows.t is None else table.called(Role.TIME),
+        clock="" if Role.TIME not in table.columns else table.called(Role.TIME),
         left_out=(*left_out, *windows.left_out),
-        notes=(*missing_roles(table.columns, is_cut=bool(windows.notes)), *windows.notes, *by_log.notes, *rows.notes),
+        notes=(
+            *rows_are_counted,
+            *missing_roles(table.columns, is_cut=bool(windows.notes)),
+            *windows.notes,
+            *by_log.notes,
+            *rows.notes,
+        ),
     )
 
 

@@ -30,7 +30,7 @@ SLOT = 0.75  # of a series' step: what follows later is of its next turn
 def check_series(table: Stored, wanted: Wanted) -> None:
     """Raise DataError if a channel is a number of several series by its name, or if a channel or a column that --ignore
     names tells apart series whose rows stand in turn. Columns that --level names are not judged."""
-    if Role.KEY in table.roles.columns:
+    if Role.KEY in table.columns or Role.TIME not in table.columns:
         return
     whole = [name for name in table.channels if table.kinds[name].kind is Kind.WHOLE and name not in wanted.level]
     judged = [*whole, *(name for name in wanted.ignore if name in table.store.names)]
