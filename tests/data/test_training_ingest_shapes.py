@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from table_changes import noise
 
+from training.data import ingest
 from training.data.ingest.series import stand_in_turn, turns
 
 CUT = ("--window-s", "8")
@@ -401,6 +402,27 @@ def test_the_files_of_several_hosts_are_told_apart_by_their_names(ingested, tmp_
     assert "--host-from file" in said
     code, said = ingested(None, str(tmp_path / "hosts"), *CUT, "--host-from", part)
     assert (code, said["hosts"]) == (0, ["web0", "web1", "web2"])
+
+
+def test_hosts_keep_the_points_in_their_names(ingested, tmp_path):
+    names = ["10.0.0.5.csv", "10.0.0.6.log.gz", "db1.lan.txt", "db1.dmz"]
+    for number, name in enumerate(names):
+        text = wide_table().with_columns(pl.col("c0") + number, pl.col("t") + 1000 * number).write_csv().encode()
+        (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith("gz") else text)
+    files = [str(tmp_path / name) for name in names]
+    code, said = ingested(None, *files, *CUT, "--host-from", "file")
+    assert (code, said["hosts"]) == (0, ["10.0.0.5", "10.0.0.6", "db1.dmz", "db1.lan"])
+    (tmp_path / "10.0.0.5.txt").write_text(wide_table().write_csv())
+    assert (
+        "are called after one host"
+        in ingested(None, *files, str(tmp_path / "10.0.0.5.txt"), *CUT, "--host-from", "file")[1]
+    )
+
+
+def test_files_are_joined_with_progress_shown(tmp_path, capfd):
+    days(wide_table(), tmp_path / "days")
+    assert ingest.main([str(tmp_path / "days"), *CUT, "--out-dir", str(tmp_path / "out")]) == 0
+    assert "windows, " in capfd.readouterr().out
 
 
 def test_tables_that_were_appended_with_their_names_are_one(ingested, tmp_path):

@@ -5,6 +5,7 @@ written, so that the joined table is judged as a whole.
 """
 
 import csv
+import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -23,6 +24,9 @@ from training.data.ingest.tables import CELL_BYTES
 from training.data.scratch import WorkingMemory
 from training.data.values import AnyArray
 from training.files import folder_of_large_files
+
+# What a host's name, with its own points, stands before.
+ENDINGS = re.compile(r"(\.(csv|tsv|txt|log|dat|data|parquet|jsonl?|ndjson|arff|npy))?(\.(gz|zst|zip))?$", re.IGNORECASE)
 
 
 class HostFrom(StrEnum):
@@ -73,14 +77,25 @@ def joined(files: Sequence[Path], folder: Path, host_from: HostFrom | None, room
         is_parquet = [path.suffix.lower() == PARQUET for path in plain]
         if any(is_parquet) and not all(is_parquet):
             raise DataError(f"{files[is_parquet.index(False)]} is text and others are Parquet: bring them apart.")
-        hosts = [None if host_from is None else _host(file, host_from) for file in files]
+        hosts = _hosts(files, host_from)
         if all(is_parquet):
             return _joined_parquet(plain, hosts, folder)
         return _joined_text(files, plain, hosts, folder, room)
 
 
-def _host(file: Path, host_from: HostFrom) -> str:
-    return file.absolute().parent.name if host_from is HostFrom.FOLDER else file.name.partition(".")[0]
+def _hosts(files: Sequence[Path], host_from: HostFrom | None) -> list[str | None]:
+    """Return the host of each file; None without ``host_from``. Raises DataError if the names of two files are one
+    host's."""
+    if host_from is None:
+        return [None] * len(files)
+    if host_from is HostFrom.FOLDER:
+        return [file.absolute().parent.name for file in files]
+    found: dict[str, Path] = {}
+    for file in files:
+        other = found.setdefault(ENDINGS.sub("", file.name), file)
+        if other != file:
+            raise DataError(f"{other} and {file} are called after one host: say --host-from folder, or rename one.")
+    return list(found)
 
 
 def _joined_parquet(plain: Sequence[Path], hosts: Sequence[str | None], folder: Path) -> Path:
