@@ -346,6 +346,17 @@ def test_a_file_that_is_no_table_is_refused_with_what_makes_one(ingested, tmp_pa
     assert sentence.format(path=path) in ingested.refused(path, *CUT)
 
 
+def test_an_array_without_names_takes_those_that_are_said(ingested, tmp_path):
+    wide = wide_table()
+    ingested.taken(wide, *CUT)
+    expected = np.array(ingested.load().tensors)
+    array = wide.with_columns((pl.col("label") == "attack").cast(pl.Float64)).to_numpy()
+    np.save(tmp_path / "a.npy", array)
+    assert "5 with --columns" in ingested.refused(tmp_path / "a.npy", *CUT)
+    ingested.taken(tmp_path / "a.npy", *CUT, "--columns", ",".join(wide.columns))
+    np.testing.assert_array_equal(ingested.load().tensors, expected)
+
+
 def test_archives_and_arrays_of_other_shapes_are_refused(ingested, tmp_path):
     with zipfile.ZipFile(tmp_path / "two.zip", "w") as packed:
         packed.writestr("a.csv", "")
@@ -367,7 +378,7 @@ def days(wide, folder, form="day{}.csv"):
     parts = [wide[:100], wide[100:180], wide[180:]]
     for number, part in enumerate(parts):
         names = part.columns if number != 1 else sorted(part.columns)
-        write = part.select(names)
+        write = part.select(names).with_columns(pl.col("t").cast(pl.Float64 if number else pl.Int64))
         path = folder / form.format(number)
         path.parent.mkdir(exist_ok=True)
         write.write_parquet(path) if form.endswith("parquet") else write.write_csv(path)

@@ -174,9 +174,12 @@ def _from_npy(path: Path, folder: Path) -> Path:
             f"{path} holds an array of the shape {array.shape}: a table has a row a sample and a column a channel; for "
             "windows write X (windows, channels, samples) and y into a .npz file, with numpy.savez."
         )
-    columns = array.dtype.names or [f"c{number}" for number in range(array.shape[1])]
-    cells = (array[name] if array.dtype.names else array[:, number] for number, name in enumerate(columns))
-    return _written(pl.DataFrame(dict(zip(columns, map(np.ascontiguousarray, cells), strict=True))), folder, path)
+    if array.dtype.names is None:  # --columns names them
+        copy = folder / f"{path.stem}.csv"
+        pl.from_numpy(np.ascontiguousarray(array)).write_csv(copy, include_header=False)
+        return copy
+    table = pl.DataFrame({name: np.ascontiguousarray(array[name]) for name in array.dtype.names})
+    return _written(table, folder, path)
 
 
 def _written(table: pl.DataFrame, folder: Path, path: Path) -> Path:

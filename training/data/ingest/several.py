@@ -24,6 +24,7 @@ from training.data.ingest.tables import CELL_BYTES
 from training.data.scratch import WorkingMemory
 from training.data.values import AnyArray
 from training.files import folder_of_large_files
+from training.printable import first_line
 
 # What a host's name, with its own points, stands before.
 ENDINGS = re.compile(r"(\.(csv|tsv|txt|log|dat|data|parquet|jsonl?|ndjson|arff|npy))?(\.(gz|zst|zip))?$", re.IGNORECASE)
@@ -105,9 +106,12 @@ def _joined_parquet(plain: Sequence[Path], hosts: Sequence[str | None], folder: 
     ]
     copy = folder / f"joined{PARQUET}"
     try:
-        pl.concat(tables, how="diagonal").sink_parquet(copy)
+        pl.concat(tables, how="diagonal_relaxed").sink_parquet(copy)
     except pl.exceptions.PolarsError as error:
-        raise DataError(f"The tables cannot be joined ({str(error).splitlines()[0]}): bring them apart.") from None
+        raise DataError(
+            f"The tables cannot be joined, as a column holds unlike things in them ({first_line(str(error))}): write "
+            "it alike, or bring them apart."
+        ) from None
     return copy
 
 
