@@ -4,7 +4,9 @@ digest of the code that trains models."""
 import functools
 import hashlib
 import re
-from pathlib import Path
+import sys
+from importlib.util import find_spec
+from pathlib import Path, PurePath
 
 ROOT = Path(__file__).resolve().parents[1]
 SHIPPED = ROOT / "training" / "shipped"  # in a wheel: plans, units and the like, which lie in the root of a checkout
@@ -13,7 +15,7 @@ INSTALLED = BUILT_FROM.is_file()
 HOME = Path() if INSTALLED else ROOT  # where relative paths begin; site-packages is no place for anybody's files
 PROJECT, SAMPLE = "cis490-training-fleet", "examples/telemetry-sample"
 # Files of the root that a wheel has below SHIPPED, beside its commit and the digest of the sample.
-TO_SHIP: tuple[str, ...] = ("constraints.txt", "etc/*.service", "etc/*.example")
+TO_SHIP: tuple[str, ...] = ("constraints.txt", "docs/*.md", "etc/*.service", "etc/*.example")
 TO_SHIP += ("examples/*.toml", "examples/failing_trainer.py", "examples/own-trainer/*")
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 # What trainers are made of, below training/: also what works at a worker of an engine.
@@ -38,9 +40,12 @@ def to_ship(root: Path) -> dict[str, bytes]:
     }
 
 
-def to_install(extra: str) -> str:
-    """Return the command that adds an extra of the project to this installation."""
-    return f"pip install '{PROJECT}[{extra}]'" if INSTALLED else f"pip install -c constraints.txt -e '.[{extra}]'"
+def to_install(extra: str, python: PurePath | str = sys.executable) -> str:
+    """Return the command that adds an extra of the project, in the pinned versions, to the environment of ``python``;
+    the environment of a tool of uv has no pip."""
+    pip = f"{python} -m pip install" if find_spec("pip") else f"uv pip install --python {python}"
+    package = f"'{PROJECT}[{extra}]'" if INSTALLED else f"-e '{ROOT}[{extra}]'"
+    return f"{pip} -c {shipped('constraints.txt')} {package}"
 
 
 def is_ours(folder: Path) -> bool:

@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import Any, NoReturn
 
-from training.installed import own_version, typed
+from training.installed import build_of, typed
 from training.streams import complain
 
 
@@ -12,7 +12,7 @@ class _Version(argparse.Action):
     """Prints the version, which is looked up only then."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        print(f"{parser.prog} {own_version()}")
+        print(build_of(parser.prog))
         parser.exit()
 
 

@@ -52,7 +52,7 @@ OWN = "this-host"
 CALLED = "The watch of this host called a person while a program here ground hashes, as a miner does."
 NOT_CALLED = (
     "The watch here called no person when hashes were ground: it knows the sample's hosts, not this one "
-    "(docs/watch.md)."
+    "(cis490 docs watch)."
 )
 FAILED = "The watch of this host failed."
 REFERENCE_S, WATCHED_S, QUIET_S = 42, 30, 12

@@ -4,17 +4,19 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from training.checkout import shipped
+from training.checkout import INSTALLED, ROOT, SAMPLE, shipped
 from training.command_line import parser_of
 from training.files import cause_of
 from training.printable import printable
 from training.streams import complain, replace_unprintable
 
+SAMPLES = f"demo/{SAMPLE}, from `cis490 demo`" if INSTALLED else str(ROOT / SAMPLE)
 NEXT = """Written: {plan}. Next, all in this folder:
   cis490 check {plan}
   cis490 build RECORDINGS        # makes data/processed; for tables: cis490 ingest
+                                 # to try it: {samples}
   export CIS490_OPERATOR_TOKEN=$(openssl rand -hex 32)
-  cis490 receiver --manifest {plan} --db var/jobs.db --models-dir var/models &
+  cis490 receiver --manifest {plan} --db var/training_jobs.db --models-dir var/models &
   cis490 worker --receiver-url http://127.0.0.1:8445 &
   cis490 jobs watch              # cis490 jobs apply puts edits of the plan in force"""
 
@@ -33,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         complain(f"init: {names.file} cannot be written ({cause_of(error, names.file)}); name another")
         return 1
-    print(NEXT.format(plan=printable(str(names.file))))
+    print(NEXT.format(plan=printable(str(names.file)), samples=SAMPLES))
     return 0
 
 

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 
 from training.streams import complain, replace_unprintable
 
@@ -17,6 +16,7 @@ GROUPS = {
     "Begin": {
         "demo": ("training.command.demo", "receiver,worker,trainer", "train 14 models of recorded telemetry here"),
         "init": ("training.command.init", "", "write a first plan, which can run on this machine"),
+        "docs": ("training.command.docs", "", "list the pages of the documentation, or show one"),
     },
     "Data": {
         "record": ("training.watch.recording.record", "worker", "record telemetry of this machine"),
@@ -51,7 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(usage())
         return 0
     if verb == "--version":
-        print(versions())
+        from training.installed import build_of
+
+        print(build_of(COMMAND))
         return 0
     if verb not in VERBS:
         from difflib import get_close_matches
@@ -63,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if any(find_spec(SIGNS[each]) is None for each in extra.split(",") if each):
         from training.checkout import to_install
 
-        return _complain(f"{verb} needs packages that are not here: run {to_install(extra)}", 1)
+        return _complain(f"{verb} needs packages that are not here; run\n{to_install(extra)}", 1)
     if verb == "train" and "--model transformer_ssl" in " ".join(rest).replace("=", " "):
         module = "training.trainer.run_ssl"
     sys.argv = [f"{COMMAND} {verb}", *rest]
@@ -81,28 +83,6 @@ def usage() -> str:
     for group, verbs in GROUPS.items():
         lines += ["", f"{group}:", *(f"  {verb:10}{words}" for verb, (_, _, words) in verbs.items())]
     return "\n".join(lines)
-
-
-def versions() -> str:
-    """Return the version, the commit, and the build of torch. Torch is not imported, as that takes seconds."""
-    from training.checkout import own_commit
-    from training.installed import own_version
-
-    return f"{COMMAND} {own_version()}, commit {(own_commit() or 'unknown')[:12]}, {torch_build()}"
-
-
-def torch_build() -> str:
-    """Return the version of the installed torch, and for which devices it was built, in words."""
-    found = find_spec("torch")
-    if found is None or found.origin is None:
-        return "without torch"
-    built: dict[str, str] = {}
-    for line in Path(found.origin).with_name("version.py").read_text(encoding="utf-8").splitlines():
-        name, equal, value = line.partition(" = ")
-        if equal:
-            built[name.partition(":")[0]] = value.strip("'\"")
-    kinds = [f"{kind.upper()} {built[kind]}" for kind in ("cuda", "hip", "xpu") if built.get(kind, "None") != "None"]
-    return f"torch {built.get('__version__', '')} for {' and '.join(kinds) or 'the CPU'}"
 
 
 def _complain(sentence: str, code: int) -> int:

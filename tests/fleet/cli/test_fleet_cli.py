@@ -1084,7 +1084,7 @@ def test_bare_and_version(run, capsys):
     assert "Usage: cis490-jobs dataset [OPTIONS] COMMAND" in run.says("--json", "dataset")
     assert run.receiver.asked == []
     assert run("--version") == 0
-    assert re.fullmatch(r"cis490-jobs \d+\.\d+\.\d+\n", capsys.readouterr().out)
+    assert re.fullmatch(r"cis490-jobs \d+\.\d+\.\d+, commit \w+, .*torch.*\n", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from training.fleet.cli.context import CommandContext, find_credentials
 from training.fleet.cli.registration import as_command
 
 HOW = (
-    "over TLS the browser proves who looks by a certificate that was imported into it (docs/operations.md), or by a "
-    "login with a token, which `cis490-jobs tokens add NAME` makes"
+    "over TLS the browser proves who looks by a certificate that was imported into it (`cis490 docs operations`), or "
+    "by a login with a token, which `cis490-jobs tokens add NAME` makes"
 )
 LOG_IN = "anybody on this machine may look; to act, log in there with the operator's token"
 NOWHERE = "no display was found here, so open the address in a browser that reaches it"

@@ -62,7 +62,7 @@ def render(found: Json) -> RenderableType:
     sentence if nothing would be deleted."""
     notes = [Text(f"note: {one_line(note, 300)}") for note in found["notes"]]
     if found["keeps_all"]:
-        return Group(Text("the plan has no [retention]: everything is kept (its keys are in docs/manifest.md)"), *notes)
+        return Group(Text("the plan has no [retention]: everything is kept (its keys: `cis490 docs manifest`)"), *notes)
     items = found["items"]
     if not items:
         return Group(Text("nothing is deleted now: the plan's [retention] keeps all that is there"), *notes)

@@ -62,7 +62,7 @@ def upgrade(
     """Check which hosts run another version or commit than the receiver. Nothing updates itself."""
     if not check:
         raise CannotError(
-            "nothing updates itself: upgrade the receiver, then each host, as docs/operations.md says; "
+            "nothing updates itself: upgrade the receiver, then each host, as `cis490 docs operations` says; "
             "`upgrade --check` lists the hosts that are not like the receiver",
             USAGE,
         )

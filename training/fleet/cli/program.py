@@ -41,7 +41,7 @@ from training.fleet.cli.models import BundleRefused
 from training.fleet.cli.registration import AsJson, Url, app
 from training.fleet.client.client import ClientError, Damaged, Stranger, Unavailable, Unreachable
 from training.fleet.wire.constants import DONE, REFUSED, UNREACHABLE, USAGE
-from training.installed import own_version, typed
+from training.installed import build_of, typed
 from training.streams import has_seen_enough, replace_unprintable, write_no_more
 
 NAME = "cis490-jobs"
@@ -49,7 +49,7 @@ NAME = "cis490-jobs"
 
 def _version(asked: bool) -> None:
     if asked:
-        print(f"{typed(NAME)} {own_version()}")
+        print(build_of(typed(NAME)))
         raise typer.Exit
 
 

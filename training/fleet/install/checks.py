@@ -74,13 +74,13 @@ def python(request: InstallRequest, facts: MachineFacts) -> Iterator[CheckResult
         yield _refuse(f"Python {have} is too old, 3.11 is needed: make the virtual environment with a newer one")
     else:
         yield _ok(f"Python {have}")
-    pip = f"{request.python} -m {to_install(request.role)}"
+    pip = to_install(request.role, request.python)
     if facts.missing:
         yield _refuse(f"{_list(facts.missing)} missing in the virtual environment; install with: {pip}")
     if request.role is MachineRole.WORKER and facts.missing_for_training:
         yield _warn(
             f"{_list(facts.missing_for_training)} missing, so jobs that need them will fail here; "
-            f"install with: {request.python} -m {to_install('worker,trainer')}"
+            f"install with: {to_install('worker,trainer', request.python)}"
         )
 
 
