@@ -529,6 +529,16 @@ def test_damaged_certificates_are_one_sentence(receiver, member, capsys):
     assert "enroll this machine again" in said(capsys)
 
 
+def test_a_build_in_the_clone_changes_no_wheel(tmp_path, monkeypatch):
+    left = tmp_path / "cis490_training_fleet.egg-info"
+    left.mkdir()
+    (left / "PKG-INFO").write_text("Name: cis490-training-fleet\nVersion: 9\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    made = wheel.own_wheel.__wrapped__()
+    assert (made.name, made.sha256) == (wheel.own_wheel().name, wheel.own_wheel().sha256)
+    assert "-9-" not in made.name
+
+
 def test_a_wheel_of_changed_sources_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(wheel, "ROOT", tmp_path)
     assert wheel._note() == "git cannot say whether the receiver's clone, and so the wheel, has uncommitted changes"

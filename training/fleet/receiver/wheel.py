@@ -33,11 +33,11 @@ class OwnWheel:
 def own_wheel() -> OwnWheel | None:
     """Return the wheel; None if this program runs without being installed. Raises OSError."""
     import zipfile  # here, as they cost a receiver memory
-    from importlib.metadata import PackageNotFoundError, distribution
+    from importlib.metadata import distributions
 
-    try:
-        installed = distribution(PROJECT)
-    except PackageNotFoundError:
+    # A build leaves a folder of another form in the clone, which lacks the licence.
+    found = (each for each in distributions(name=PROJECT) if each.read_text("METADATA"))
+    if (installed := next(found, None)) is None:
         return None
     stem = f"{PROJECT.replace('-', '_')}-{installed.version}"
     files = {
