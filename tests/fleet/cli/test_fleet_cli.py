@@ -230,7 +230,7 @@ def test_a_long_name_keeps_both_ends_on_a_terminal_and_is_whole_in_a_file(argv):
 @pytest.mark.parametrize(
     ("done", "status", "listed"),
     [
-        ({"auroc": {"value": 0.93, "low": 0.885, "high": 0.978}}, "AUROC 0.930", "0.930 [0.885, 0.978]"),
+        ({"auroc": {"value": 0.93, "low": 0.885, "high": 0.978}}, "AUROC 0.930", "[0.885, 0.978]"),
         ({"progress": {"event": "epoch", "metric": 0.8, "metric_name": "accuracy"}}, *["accuracy 0.800"] * 2),
         ({"progress": {"event": "done", "metric": "x"}}, "", ""),
     ],
@@ -247,35 +247,81 @@ def test_a_completed_job_shows_its_result(done, status, listed):
 
 
 def test_a_narrow_list_leaves_out_the_last_columns_and_names_them(run, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "70")
+    monkeypatch.setenv("COLUMNS", "50")
     shown = Terminal()
     program.main(["list"], context=replace(run.world, out=shown))
     lines = re.sub(r"\x1b\[[\d;]*m", "", shown.getvalue()).splitlines()
-    assert max(map(len, lines)) <= 70
+    assert max(map(len, lines)) <= 50
     assert "gbt-oracle" in shown.getvalue()
     assert "a wider terminal also shows: MODE, ID" in lines[-1]
 
 
-def test_screens_fit_80_columns_with_names_of_40_characters(run, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    name, host = "n" * 40, "h" * 20
-    told = {"host": host, "progress": {"event": "epoch", "epoch": 12, "epochs": 60, "eta_s": 80.0}}
-    views = [view(name, "running", **told), view("m" * 40, "pending", 1, obstacle="needs 99 cores, " * 8)]
-    run = Session(FakeReceiver(*views))
-    verdicts = [{"host": "g" * 40, "fits": False, "reason": "no CUDA device " * 9, "wait_s": None}]
-    explained = {"job_id": "i", "name": name, "status": "pending", "summary": "no host " * 20, "hosts": verdicts}
-    run.receiver.answers["GET", f"/v1/job/{name}/explain"] = explained
+@st.composite
+def fleets(draw):
+    """Return a receiver of made-up jobs and hosts, and the names of both."""
+    names = st.integers(1, 60).flatmap(lambda size: st.text("ab[]=,.-_", min_size=size, max_size=size))
+    names = st.lists(names.map("x{}".format), min_size=1, max_size=7, unique=True)
+    jobs, hosts = draw(names), draw(names)
+    host, since = st.sampled_from(hosts), st.floats(1, 1e7).map(NOW.__sub__)
+    said = st.lists(st.text("abc:;.", min_size=1, max_size=20), max_size=30).map(" ".join)
+
+    def made(given=(), **members):
+        return dict(given) | {key: draw(each) for key, each in members.items()}
+
+    def figure():
+        return made({"low": 0.1, "high": 0.123}, value=st.floats(0, 1))
+
+    progress = st.sampled_from([{"epoch": 9, "epochs": 60, "eta_s": 80.0}, {"event": "epoch"}, {}])
+    states = st.sampled_from(["running", "pending", "completed", "failed"])
+    about = {"host": host, "error": said, "obstacle": said, "claimed_at": since, "in_manifest": st.booleans()}
+    views = [made(view(each, draw(states), auroc=figure()), progress=progress, **about) for each in jobs]
+    receiver = FakeReceiver(*views)
+    verdicts = [made({"host": each}, reason=said, wait_s=st.floats(0, 1e7)) for each in hosts]
+    ends = st.sampled_from(["completed", "trainer_failed", None])
+    about = {"host": host, "error": said, "granted_at": since, "end_reason": ends}
+    tries = [made({"attempt": n, "artifact_id": "a" * 64, "ended_at": NOW, "granted": SPEC}, **about) for n in range(3)]
+    events = [made({"transition": "retry", "to_status": "pending", "at": NOW}, host=host, detail=said)]
     gpu = {"name": "GeForce RTX 4090 Laptop", "vram_total_gib": 8.0, "vram_free_gib": 6.5}
     can = {"cpu_cores": 64, "ram_available_gib": 20.0, "ram_total_gib": 320.0, "cuda_available": True}
     can |= {"cuda_devices": [gpu], "data_sets": {"bytes": 9, "bytes_max": 90, "sets": [{"dataset_id": "d" * 64}] * 3}}
-    worker = {"hostname": "g" * 40, "capability": can, "last_seen": NOW - 9000, "alive": True, "jobs": [name]}
-    run.workers(worker | {"obstacle": "other trainer flags " * 9})
-    for argv in (["status"], ["explain", name], ["workers"]):
-        shown = Terminal()
+    workers = [
+        made({"hostname": each, "capability": can, "jobs": jobs}, last_seen=since, obstacle=said) for each in hosts
+    ]
+    levels = st.sampled_from(["good", "caution", "poor", ""])
+    models = [
+        {"name": each, "mode": "realistic", "standing": "tied"}
+        | {"result": made({"auroc": figure(), "caught": figure()}, level=levels, because=said)}
+        for each in jobs
+    ]
+    trained = [made({"name": each, "state": "completed"}, host=host, at=since) for each in jobs]
+    receiver.answers = {
+        ("GET", "/v1/job/j/explain"): {"name": "j", "summary": "no host " * 20, "hosts": verdicts},
+        ("GET", "/v1/job/j"): {"job": views[0], "spec": SPEC, "attempts": tries, "events": events, "now": NOW},
+        ("GET", "/v1/workers"): {"workers": workers, "now": NOW},
+        ("GET", "/v1/models"): {"models": models},
+        ("GET", "/v1/manifest/plan"): {"jobs": trained, "states": {"completed": len(jobs)}, "now": NOW},
+    }
+    return receiver, jobs, hosts
+
+
+SCREENS = (["status"], ["list", "--all"], ["show", "j"], ["explain", "j"], ["workers"], ["models"], ["plan"])
+
+
+@given(fleets(), st.sampled_from(SCREENS))
+def test_screens_fit_80_columns_and_break_no_word(fleet, argv):
+    """A terminal shows the words of output that is cut nowhere; only long names lose their middle."""
+    receiver, jobs, hosts = fleet
+    run, shown = Session(receiver), Terminal()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "80")
         assert program.main(argv, context=replace(run.world, out=shown)) == 0
-        lines = Text.from_ansi(shown.getvalue()).plain.splitlines()
-        assert [line for line in lines if len(line.rstrip()) > 80] == []
-        assert ("g" * 40 if argv == ["workers"] else name) in " ".join(lines)
+    lines = Text.from_ansi(shown.getvalue()).plain.splitlines()
+    assert [line for line in lines if len(line.rstrip()) > 80] == []
+    words = {word for line in lines if not line.startswith(("─", "a wider terminal")) for word in line.split()}
+    cut = {word for name in (*jobs, *hosts) for word in one_line(name, 40).split()}
+    assert words - cut <= {*run.says(*argv).split()}
+    rows = [line for line in lines if line.startswith(tuple(f"{one_line(name, 40)} " for name in jobs))]
+    assert argv[0] not in ("list", "models", "plan") or len(rows) == len(jobs)
 
 
 # --- status ------------------------------------------------------------------------------------------
@@ -290,8 +336,9 @@ def test_status_shows_state_host_progress_and_eta(run):
         "gbt-oracle",
         "running",
         "pi",
-        "12 of 60 (20 %), 3 min left",
-        "1 min 30 s ago",
+        "20 %, 3 min left",
+        "1 min 30 s",
+        "12 of 60 (20 %)",
     ]
 
 
@@ -337,11 +384,11 @@ def test_status_of_an_empty_fleet():
 
 def test_a_silent_hosts_job_shows_its_silence_in_place_of_the_time_left(run):
     run.receiver.views["gbt-oracle"] = RUNNING | {"heartbeat_at": NOW - 720}
-    assert "12 of 60 (20 %), not seen for 12 min  1 min 30 s ago" in run.says("status")
+    assert "20 %, not seen for 12 min  1 min 30 s  12 of 60 (20 %)" in run.says("status")
     assert "12 of 60 (20 %), not seen for 12 min" in run.says("show", "gbt-oracle")
     for silence, shown in ((61, "not seen for 1 min 1 s"), (60, "3 min left"), (-5, "3 min left")):
         run.receiver.views["gbt-oracle"] = RUNNING | {"heartbeat_at": NOW - silence}
-        assert re.search(rf"12 of 60 \(20 %\), {shown} +1 min 30 s ago", run.says("status"))
+        assert re.search(rf" 20 %, {shown} +1 min 30 s", run.says("status"))
     run.receiver.views["gbt-oracle"] = RUNNING | {"heartbeat_at": NOW - 720, "status": "completed"}
     assert "not seen" not in run.says("status")
 
@@ -659,6 +706,14 @@ def test_status_says_what_the_receivers_health_tells(run, health, title):
     assert "\n".join([title, *lines] if title else lines) in run.out
     if key != "detail":
         assert run.json("status")[key] == told
+
+
+@pytest.mark.parametrize("key", ["quarantined", "resting"])
+def test_status_says_once_why_a_host_gets_no_jobs(run, key):
+    run.receiver.answers["GET", "/v1/health"] = {"status": "ok", key: {"desk": "3 jobs died; look there"}}
+    run.receiver.views["cnn-oracle"] = STUCK | {"obstacle": "desk: 3 jobs died; look there; pi: no GPU"}
+    assert run.says("status").count("3 jobs died") == 1
+    assert "  cnn-oracle: desk: gets no jobs; pi: no GPU\n" in run.out
 
 
 def test_workers_name_a_host_that_gets_no_jobs(run):

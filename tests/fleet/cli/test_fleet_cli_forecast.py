@@ -170,7 +170,7 @@ def test_the_demo_ends_with_one_screen(level, says):
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
     rows = [line.split() for line in lines if line.startswith("transformer")]
-    figures = ["0.930", "[0.885,", "0.978]", "=", "100.0", "%", "1,108", "a", "day", level]
+    figures = ["0.930", "=", "[0.885,", "0.978]", "100.0", "%", "1,108", "a", "day", level]
     assert rows == [[name, *figures] for name in names]
     assert any(line.startswith(says) for line in lines)
     assert [line.split()[-1] for line in lines[-3:]] == ["init", "--help", site]

@@ -93,8 +93,8 @@ def test_models_are_told_in_the_terminal_as_on_the_page(receiver):
     code, said, _ = run(receiver, "models")
     assert code == 0
     assert said.startswith("Of 3 models judged on the same test, no model is surely ahead: gbt-oracle")
-    assert re.search(r"gbt-realistic +0\.937 \[0\.897, 0\.977\] = +83\.7 % +40 a day  caution", said)
-    assert "gbt-realistic: it may catch little.\n" in said
+    assert re.search(r"gbt-realistic +0\.937 = +\[0\.897, 0\.977\] +83\.7 % +40 a day  caution", said)
+    assert "  2 models: it may catch little.\n    gbt-realistic, mlp-realistic\n" in said
     whole = run(receiver, "models", "--why")[1]
     for words in (
         "Never tested on: further recordings",

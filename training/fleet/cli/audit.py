@@ -4,11 +4,10 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.table import Table
 
 from training.fleet.cli.context import CommandContext
 from training.fleet.cli.registration import as_command
-from training.fleet.cli.render import table
+from training.fleet.cli.render import Lines, table
 from training.fleet.client.client import FleetClient
 from training.fleet.wire import words
 from training.fleet.wire.audit_chain import first_broken
@@ -52,7 +51,7 @@ def _everything(client: FleetClient) -> tuple[list[JsonObject], int]:
     return rows, written
 
 
-def _table(rows: list[JsonObject]) -> Table:
+def _table(rows: list[JsonObject]) -> Lines:
     keys = ("who", "act", "subject", "before", "after")
     cells = ((words.moment(row["at"], "%Y-%m-%d %H:%M:%S UTC"), *(row[key] for key in keys)) for row in rows)
     return table("WHEN", "WHO", "ACT", "ON", "BEFORE", "AFTER", rows=cells)

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from training.clock import SystemClock
+from training.fleet.cli.render import Lines
 from training.fleet.client.client import ClientError, FleetClient, Refused
 from training.fleet.client.credentials import Credentials, CredentialsError, renew_if_due
 from training.fleet.wire.constants import DONE, REFUSED, TOKEN_VARIABLE, USAGE
@@ -203,6 +204,8 @@ def _with_flags(said: RenderableType, flags: str, callers: Set[str]) -> Renderab
             for each in column.cells:
                 if isinstance(each, Text):
                     _with_flags(each, flags, callers)
+    elif isinstance(said, Lines):
+        said.change(lambda text: str(_with_flags(text, flags, callers)))
     return said
 
 

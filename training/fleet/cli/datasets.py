@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from training.contract import VALIDATION_FILE
 from training.fleet.cli.context import CannotError, CommandContext, meter
 from training.fleet.cli.registration import as_command, group
-from training.fleet.cli.render import table
+from training.fleet.cli.render import Lines, table
 from training.fleet.client.push import FolderError, push, read_folder
 from training.fleet.wire.constants import DATASET_NAME_PATTERN, REFUSED, USAGE
 from training.fleet.wire.dataset_listing import Catalogue, UnknownDataset
@@ -114,7 +113,7 @@ def remove_dataset(
     context.show(answer, line)
 
 
-def _table(answer: Json) -> Table | str:
+def _table(answer: Json) -> Lines | str:
     if not answer["datasets"]:
         return "none; `cis490-jobs dataset push FOLDER` brings one"
     rows = []

@@ -6,11 +6,10 @@ import shlex
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from training.fleet.cli.context import CannotError, CommandContext
 from training.fleet.cli.registration import as_command, group
-from training.fleet.cli.render import table
+from training.fleet.cli.render import Lines, table
 from training.fleet.wire import words
 from training.fleet.wire.constants import HOST_ID_PATTERN, PLAIN_URL_PATTERN, USAGE
 from training.fleet.wire.identity import FINGERPRINT_PREFIX, Role, parse_fingerprint
@@ -213,7 +212,7 @@ def revoke_token(
     context.show(answer, line)
 
 
-def _table(rows: list[JsonObject], now: float, *more: str) -> Table | str:
+def _table(rows: list[JsonObject], now: float, *more: str) -> Lines | str:
     if not rows:
         return "none"
     shown = []

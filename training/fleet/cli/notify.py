@@ -3,11 +3,10 @@
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from training.fleet.cli.context import CommandContext
 from training.fleet.cli.registration import AsJson, Url, as_command, group, surroundings
-from training.fleet.cli.render import table
+from training.fleet.cli.render import Lines, table
 from training.fleet.wire.constants import DONE, REFUSED
 from training.printable import duration, one_line, printable
 from training.strict_json import Json
@@ -25,7 +24,7 @@ def channels(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = Fal
         context.show(data, _table)
 
 
-def _table(data: Json) -> Table | str:
+def _table(data: Json) -> Lines | str:
     if not data["channels"]:
         return NO_CHANNEL
     rows = []

@@ -89,8 +89,8 @@ def _rotation(each: Json) -> str:
 
 def _trained(jobs: Sequence[Json], now: object) -> RenderableType:
     shown = jobs[:NAMES_MAX]
-    rows = ((each["name"], short_id(each["artifact_id"]), each["host"], ago(each["at"], now)) for each in shown)
-    return table("JOB", "ARTIFACT", "HOST", "TRAINED", rows=rows)
+    rows = ((each["name"], each["host"], ago(each["at"], now), short_id(each["artifact_id"])) for each in shown)
+    return table("JOB", "HOST", "TRAINED", "ARTIFACT", rows=rows)
 
 
 def _hosts(answer: Json) -> list[RenderableType]:

@@ -3,15 +3,14 @@
 Every text that came over the wire goes through :func:`cell` or :mod:`training.printable` first.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, zip_longest
 
-from rich import box
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderableType
-from rich.measure import Measurement
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.padding import Padding
 from rich.segment import Segment
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from training.fleet.scheduling.edits import LISTED_MAX, counts, sentence
@@ -37,9 +36,11 @@ from training.printable import counted, one_line, printable, size, some
 _ID_SHOWN = 12
 _SETS_SHOWN = 3  # data sets of a host, those used last
 _ID_IN_LINE = 8
-_REASONS_SHOWN, _NAMES_WITH_REASON, _NAME_MAX = 40, 4, 60
+_REASONS_SHOWN, _NAMES_WITH_REASON, _NAME_MAX, _NAMES_MAX = 40, 4, 60, 64
 NAME_SHOWN = 40  # characters of a name in a terminal's table
 _NAMES = frozenset({"JOB", "MODEL", "HOST", "ROTATION"})  # columns that hold names
+_WRAPPED = 24  # characters to which a terminal's column may narrow
+_NO_END = 10_000  # the width of output that is no terminal
 
 
 def cell(value: object, style: str = "", *, chars_max: int = 200) -> Text:
@@ -59,7 +60,8 @@ def reasons(told: Iterable[tuple[object, str]], things: str = "jobs") -> list[Re
     lines: list[RenderableType] = []
     for why, names in said[:_REASONS_SHOWN]:
         first, *more = why.split("\n")
-        more += [some(names, _NAMES_WITH_REASON)] if names[1:] else []
+        lengths = accumulate(len(name) + 2 for name in names[:_NAMES_WITH_REASON])
+        more += [some(names, max(1, sum(length < _NAMES_MAX for length in lengths)))] if names[1:] else []
         lines += [item(first), *(item(each, "dim", indent=4) for each in more)]
     rest = len(said) - _REASONS_SHOWN
     return lines + ([Text(f"  … and {rest} more", "dim")] if rest > 0 else [])
@@ -71,43 +73,20 @@ def shortened(name: str, console: Console) -> str:
     return one_line(name, NAME_SHOWN) if console.file.isatty() else name
 
 
-class Name(Text):
-    """A name in a table, `shortened` for the console that prints it."""
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterable[Segment]:
-        return self._shown(console).__rich_console__(console, options)
-
-    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        return Measurement.get(console, options, self._shown(console))
-
-    def _shown(self, console: Console) -> Text:
-        return Text(shortened(self.plain, console), self.style)
-
-
-def table(*columns: str, rows: Iterable[Iterable[object]], right: Collection[str] = ()) -> Table:
-    """Make a table of these rows; a value that is no Text becomes a :func:`cell`. Names stand in one line each."""
-    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    for column in columns:
-        justify: JustifyMethod = "right" if column in right else "left"
-        made.add_column(column, justify=justify, overflow="fold", no_wrap=column in _NAMES)
-    for row in rows:
-        texts = (value if isinstance(value, Text) else cell(value, chars_max=600) for value in row)
-        made.add_row(*(Name(t.plain, t.style) if c in _NAMES else t for c, t in zip(columns, texts, strict=True)))
-    return made
-
-
 def short_id(value: object) -> Text:
     return cell(str(value or "")[:_ID_SHOWN], "dim")
 
 
 def state(view: Json) -> Text:
-    return cell(*_state(view))
-
-
-def _state(view: Json) -> tuple[str, str]:
     status = str(view["status"])
     said = marks(view)
-    return status + (f" ({', '.join(said)})" if said else ""), STYLES.get(status, "")
+    return cell(status + (f" ({', '.join(said)})" if said else ""), STYLES.get(status, ""))
+
+
+def in_columns(result: str) -> tuple[str, str]:
+    """Split a result into the columns AUROC and [95 %]."""
+    value, between, rest = result.removeprefix("AUROC ").partition(" [")
+    return value, between.strip() + rest
 
 
 def not_shown(count: int) -> str:
@@ -119,28 +98,34 @@ def not_shown(count: int) -> str:
 def render_list(views: Iterable[Json], *, every: bool = True) -> RenderableType:
     everything = list(views)
     shown = everything if every else [view for view in everything if not left(view)]
-    heads = ("JOB", "STATE", "AUROC [95 %]", "HOST", "PRIORITY", "MODEL", "MODE", "ID")
-    made = Lines(*heads, right=("PRIORITY",))
-    for view in shown:
-        name, *plain = ((view[key], "") for key in ("name", "host", "priority", "model", "mode"))
-        result = of_job(view).removeprefix("AUROC "), ""
-        made.add_row(name, _state(view), result, *plain, (str(view["job_id"] or "")[:_ID_SHOWN], "dim"))
+    heads = ("JOB", "STATE", "AUROC", "[95 %]", "HOST", "PRIORITY", "MODEL", "MODE", "ID")
+    keys = ("host", "priority", "model", "mode")
+    rows = (
+        (view["name"], state(view), *in_columns(of_job(view)), *(view[key] for key in keys), short_id(view["job_id"]))
+        for view in shown
+    )
+    made = table(*heads, rows=rows, right=("PRIORITY",), first=("JOB", "STATE", "AUROC", "HOST"))
     hidden = len(everything) - len(shown)
     return Group(made, Text(not_shown(hidden), "dim")) if hidden else made
 
 
 class Lines:
-    """A table with one line per row, for tens of thousands of rows; Rich's own table takes over a millisecond per row.
-    In a narrow terminal the last columns are left out and named below."""
+    """A table in which names, heads and short cells stay whole. Rich's own table takes over a millisecond a row.
 
-    def __init__(self, *columns: str, right: Sequence[str] = ()) -> None:
-        self._columns = columns
-        self._right = [column in right for column in columns]
-        self._rows: list[list[tuple[str, str]]] = []
+    In a terminal, empty columns are left out, and columns of over 24 characters may wrap at words. Columns without room
+    are named below: the last ones, but those in ``first`` only after all others.
+    """
 
-    def add_row(self, *cells: tuple[object, str]) -> None:
-        """Add a row of (remote value, style); the values are made safe to show."""
-        self._rows.append([("" if value is None else one_line(value), style) for value, style in cells])
+    def __init__(
+        self, columns: Sequence[str], rows: Iterable[Iterable[object]], right: Collection[str], first: Collection[str]
+    ) -> None:
+        self._columns, self._right = columns, [column in right for column in columns]
+        self._by_rank = sorted(range(len(columns)), key=lambda n: (columns[n] not in first, n))
+        self._rows = [[_told(value) for value in row] for row in rows]
+
+    def change(self, edit: Callable[[str], str]) -> None:
+        """Replace the text of each cell by what ``edit`` returns for it."""
+        self._rows = [[(edit(text), style) for text, style in row] for row in self._rows]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
         names = [column in _NAMES for column in self._columns]
@@ -148,25 +133,60 @@ class Lines:
         rows += (
             [(shortened(t, console) if n else t, s) for n, (t, s) in zip(names, row, strict=True)] for row in self._rows
         )
-        widths = [max(cell_len(row[n][0]) for row in rows) for n in range(len(names))]
-        while console.file.isatty() and sum(widths) + 2 * len(widths) > max(console.width, widths[0] + 2):
-            widths.pop()
-        rule = [("─" * (width + 2), "") for width in widths]
-        for row in [rows[0], rule, *rows[1:]]:
-            for (text, style), width, right in zip(row, widths, self._right, strict=False):
-                blank = " " * (width - cell_len(text))
-                padded = blank + text if right else text + blank
-                shown = text if row is rule else f" {padded} "
-                yield Segment(shown, console.get_style(style) if style else None)
-            yield Segment.line()
-        if without := self._columns[len(widths) :]:
+        whole = [max(cell_len(row[n][0]) for row in rows) for n in range(len(names))]
+        widths = [w if name else min(w, _WRAPPED) for w, name in zip(whole, names, strict=True)]
+        room, ranks, kept = _NO_END, self._by_rank, list[int]()
+        if console.file.isatty():
+            room, ranks = options.max_width, [n for n in ranks if not n or any(row[n][0] for row in rows[1:])]
+        for n in ranks:
+            room -= widths[n] + (2 if kept else 0)
+            if kept and room < 0:
+                room += widths[n] + 2
+                break
+            kept.append(n)
+        kept.sort()
+        narrow = sorted((n for n in kept if widths[n] < whole[n]), key=lambda n: whole[n])
+        for others, n in enumerate(narrow):
+            more = min(whole[n] - widths[n], max(room, 0) // (len(narrow) - others))
+            widths[n], room = widths[n] + more, room - more
+        for row in rows:
+            cells = [_wrapped(*row[n], widths[n], console) for n in kept]
+            for line in zip_longest(*cells, fillvalue=("", "")):
+                for n, (text, style) in zip(kept, line, strict=True):
+                    blank = " " * (widths[n] - cell_len(text))
+                    padded = blank + text if self._right[n] else text + blank
+                    yield Segment(padded + ("" if n == kept[-1] else "  "), console.get_style(style or "none"))
+                yield Segment.line()
+            if row is rows[0]:
+                yield Segment(("-" if options.ascii_only else "─") * (sum(widths[n] + 2 for n in kept) - 2) + "\n")
+        if without := [self._columns[n] for n in sorted(ranks) if n not in kept]:
             yield Segment(f"a wider terminal also shows: {', '.join(without)}\n", console.get_style("dim"))
+
+
+def _told(value: object) -> tuple[str, str]:
+    """Return a value as a cell's text and style."""
+    if isinstance(value, Text):
+        return value.plain, str(value.style)
+    return "" if value is None else one_line(value, 600), ""
+
+
+def _wrapped(text: str, style: str, width: int, console: Console) -> list[tuple[str, str]]:
+    if cell_len(text) <= width:
+        return [(text, style)]
+    return [(line.plain.rstrip(), style) for line in Text(text).wrap(console, width)]
+
+
+def table(
+    *columns: str, rows: Iterable[Iterable[object]], right: Collection[str] = (), first: Collection[str] = ()
+) -> Lines:
+    """Make a table of these rows; a value that is no Text is made safe to show."""
+    return Lines(columns, rows, right, first)
 
 
 def render_job(detail: Json) -> RenderableType:
     """Render a job: its state, its requirements, each attempt, and its last 15 events."""
     view, spec, now = detail["job"], detail["spec"], detail["now"]
-    made = Table.grid(padding=(0, 2))
+    made = Table.grid("", Column(overflow="fold"), padding=(0, 1))
     about: list[tuple[str, object]] = [
         ("job", view["name"]),
         ("state", state(view)),
@@ -182,8 +202,12 @@ def render_job(detail: Json) -> RenderableType:
             made.add_row(Text(label, "bold"), value if isinstance(value, Text) else cell(value, chars_max=2000))
     parts: list[RenderableType] = [made]
     if detail["attempts"]:
-        heads = ("ATTEMPT", "HOST", "BEGAN", "LASTED", "ENDED", "ARTIFACT", "BOOKED", "ERROR", "GRANTED WITH")
-        parts += [Text(), table(*heads, rows=(_attempt(each, spec, now) for each in detail["attempts"]))]
+        heads = ("ATTEMPT", "HOST", "ENDED", "LASTED", "BEGAN", "ARTIFACT", "BOOKED")
+        parts += [Text(), table(*heads, rows=(_attempt(each, now) for each in detail["attempts"]))]
+        for each in detail["attempts"]:
+            unlike_plan = unlike(each["granted"], spec)
+            said = each["error"] or "", f"granted with {unlike_plan}" if unlike_plan else ""
+            parts += [item(f"attempt {each['attempt']}: {words}", indent=0) for words in said if words]
     if detail["events"]:
         keys = ("transition", "to_status", "host", "detail")
         rows = ((ago(each["at"], now), *(each[key] for key in keys)) for each in detail["events"][-15:])
@@ -191,12 +215,11 @@ def render_job(detail: Json) -> RenderableType:
     return Group(*parts)
 
 
-def _attempt(entry: Json, spec: Json, now: object) -> Sequence[object]:
+def _attempt(entry: Json, now: object) -> Sequence[object]:
     began, ended = entry["granted_at"], entry["ended_at"]
     lasted = "" if ended is None else duration(ended - began)
-    artifact, unlike_plan = short_id(entry["artifact_id"]), unlike(entry["granted"], spec)
-    end = entry["end_reason"] or "still running", artifact, booked(entry["booked"]), entry["error"], unlike_plan
-    return entry["attempt"], entry["host"], ago(began, now), lasted, *end
+    more = ago(began, now), short_id(entry["artifact_id"]), booked(entry["booked"])
+    return entry["attempt"], entry["host"], entry["end_reason"] or "still running", lasted, *more
 
 
 def render_explain(answer: Json) -> RenderableType:
@@ -219,10 +242,10 @@ def render_workers(answer: Json) -> RenderableType:
         can, alive, name = worker["capability"], worker["alive"], worker["hostname"]
         seen = cell(ago(worker["last_seen"], now), "green" if alive else "red")
         free = _free(can.get("ram_available_gib"), can.get("ram_total_gib"))
-        jobs = ", ".join(map(str, worker["jobs"]))
-        rows.append((cell(name, "" if alive else "dim"), seen, can.get("cpu_cores"), free, _gpu(can), jobs))
-        notes += [Text(f"{one_line(name)}: ") + note for note in (_note(worker), _data(worker)) if note]
-    made = table("HOST", "SEEN", "CORES", "RAM FREE", "GPU", "JOBS", rows=rows, right=("CORES",))
+        rows.append((cell(name, "" if alive else "dim"), seen, can.get("cpu_cores"), free, _gpu(can)))
+        trains = cell(f"trains {some(worker['jobs'], 8)}") if worker["jobs"] else Text()
+        notes += [Text(f"{one_line(name)}: ") + note for note in (trains, _note(worker), _data(worker)) if note]
+    made = table("HOST", "SEEN", "CORES", "RAM FREE", "GPU", rows=rows, right=("CORES",))
     other = [f"{printable(each['hostname'])} {one_line(each['unlike'], 60)}" for each in workers if each["unlike"]]
     if other:
         build = f"Not the receiver's program ({one_line(answer['build'], 60)}): {some(other)}"

@@ -4,12 +4,11 @@ from typing import Annotated
 
 import typer
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from training.fleet.cli.context import CommandContext
 from training.fleet.cli.registration import as_command
-from training.fleet.cli.render import table
+from training.fleet.cli.render import Lines, in_columns, reasons, table
 from training.fleet.wire import results
 from training.fleet.wire.words import called, day
 from training.printable import counted, one_line, some
@@ -46,12 +45,13 @@ def _drawn(reply: JsonObject, *, why: bool) -> RenderableType:
     parts.append(Text(one_line(results.ranking(found), 400)))
     if found:
         parts += [standings(found), Text(one_line(results.which(found), 400))]
-        for each in found:
-            parts.append(Text(one_line(_clause(each), 1500)))
-            parts += [Text(f"  {one_line(line, 3000)}") for line in _whole(each) if why]
-        parts.append(
-            Text("The whole verdicts: `cis490-jobs models --why`", "dim") if not why else Text(results.beliefs(found))
-        )
+        if not why:
+            parts += reasons(((called(each, 200), _clause(each)) for each in found), "models")
+            parts.append(Text("The whole verdicts: `cis490-jobs models --why`", "dim"))
+        for each in found if why else ():
+            parts.append(Text(one_line(f"{called(each, 200)}: {_clause(each)}", 1500)))
+            parts += [Text(f"  {one_line(line, 3000)}") for line in _whole(each)]
+        parts += [Text(results.beliefs(found))] if why else []
     tests = [each for each in reply["tests"] if each["test"] != reply["test"]]
     if tests:
         named = next((one_line(each["name"], 200) for each in reply["tests"] if each["test"] == reply["test"]), "")
@@ -91,17 +91,17 @@ def _rotations(found: list[JsonObject]) -> list[RenderableType]:
     return [Text(one_line(results.rotated(found), 600)), made, by_host, *said, Text(results.SPREAD, "dim"), Text()]
 
 
-def standings(found: list[JsonObject]) -> Table:
+def standings(found: list[JsonObject]) -> Lines:
     """Make the table of models judged on one test; "=" marks those that cannot be distinguished from the first."""
     rows = []
     for each in found:
         result = each["result"]
-        auroc = results.short(result["auroc"]) + {"tied": " =", "unknown": " ?"}.get(str(each["standing"]), "")
+        auroc, between = in_columns(results.short(result["auroc"]))
+        auroc += {"tied": " =", "unknown": " ?"}.get(str(each["standing"]), "")
         caught, calls = result["caught"]["value"], results.a_day(result["calls_a_day"])
-        rows.append((each["name"], auroc, results.per_cent(caught), calls, result["level"] or "–"))
-    return table(
-        "MODEL", "AUROC [95 %]", "CAUGHT", "FALSE CALLS", "VERDICT", rows=rows, right=("CAUGHT", "FALSE CALLS")
-    )
+        rows.append((each["name"], auroc, between, results.per_cent(caught), calls, result["level"] or "–"))
+    heads = ("MODEL", "AUROC", "[95 %]", "CAUGHT", "FALSE CALLS", "VERDICT")
+    return table(*heads, rows=rows, right=("CAUGHT", "FALSE CALLS"), first=[each for each in heads if each != "[95 %]"])
 
 
 def _clause(each: JsonObject) -> str:
@@ -109,7 +109,7 @@ def _clause(each: JsonObject) -> str:
     gone = (
         f" Its model was removed on {day(each['removed']['at'])}: {each['removed']['why']}." if each["removed"] else ""
     )
-    return f"{called(each, 200)}: {result['why'] or result['because'] or results.LEVELS[str(result['level'])]}.{gone}"
+    return f"{result['why'] or result['because'] or results.LEVELS[str(result['level'])]}.{gone}"
 
 
 def _whole(each: JsonObject) -> list[str]:

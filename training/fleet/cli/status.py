@@ -7,8 +7,20 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from training.fleet.cli.render import cancelled_line, cell, not_shown, reasons, state, table
+from training.fleet.scheduling.job import LIVE
 from training.fleet.wire.results import of_job
-from training.fleet.wire.words import STATUSES, Json, ago, called, held, left, under_way
+from training.fleet.wire.words import (
+    STATUSES,
+    Json,
+    ago,
+    called,
+    held,
+    left,
+    progress,
+    remaining,
+    share_done,
+    under_way,
+)
 from training.printable import counted, one_line
 
 _PENDING_SHOWN = 40
@@ -65,7 +77,10 @@ def render_status(data: Json, health: Json) -> RenderableType:
         parts += _section(line[0].upper() + line[1:], told)
     told = [(each["name"], held(each, data["now"])) for each in data["held"]]
     parts += _section("Held until `cis490-jobs unhold`", told)
-    parts += _section("Cannot run anywhere", [(each["name"], each["obstacle"]) for each in data["cannot_run"]])
+    cannot = [(each["name"], each["obstacle"]) for each in data["cannot_run"]]
+    for why in (*data["quarantined"].values(), *data["resting"].values()):  # which stands above
+        cannot = [(name, obstacle.replace(why, "gets no jobs")) for name, obstacle in cannot]
+    parts += _section("Cannot run anywhere", cannot)
     parts += _section("Passed over", [(each["name"], each["obstacle"]) for each in data["passed_over"]])
     parts += [cell(each, "bold yellow", chars_max=1000) for each in [*data["unlike"], *data["plan_notes"]]]
     parts += _section("Worth knowing", [(each["name"], each["note"]) for each in data["notes"]])
@@ -93,6 +108,14 @@ def _counts(counts: Json, unplanned: Json) -> Text:
     return Text(line + (f"; not in the plan: {others}" if others else ""), style="bold")
 
 
+def _far(view: Json, now: object) -> str:
+    """Describe in short a job that is under way; its stage stands in another column."""
+    share, left = share_done(view), remaining(view, now).removeprefix("about ")
+    if view["status"] not in LIVE or share is None:
+        return under_way(view, now)
+    return ", ".join(filter(None, ("paused" if view["paused"] else "", f"{100 * share:.0f} %", left)))
+
+
 def _status_table(data: Json) -> RenderableType:
     rows = []
     order = {status: place for place, status in enumerate(STATUSES)}
@@ -105,10 +128,10 @@ def _status_table(data: Json) -> RenderableType:
         if waits and pending > _PENDING_SHOWN:
             continue
         since = (not waits and (view["finished_at"] or view["claimed_at"])) or view["created_at"]
-        done = of_job(view).partition(" [")[0]
-        times = done or under_way(view, data["now"]).replace("about ", ""), ago(since, data["now"])
-        rows.append((view["name"], state(view), view["host"], *times))
-    made = table("JOB", "STATE", "HOST", "PROGRESS", "SINCE", rows=rows)
+        done = of_job(view).partition(" [")[0] or _far(view, data["now"])
+        since = ago(since, data["now"]).removesuffix(" ago")
+        rows.append((view["name"], state(view), view["host"], done, since, progress(view)))
+    made = table("JOB", "STATE", "HOST", "PROGRESS", "FOR", "STAGE", rows=rows)
     lines = []
     if pending > _PENDING_SHOWN:
         lines.append(f"… and {pending - _PENDING_SHOWN} more pending")

@@ -263,8 +263,13 @@ def eta(view: Json, now: object) -> str:
 def under_way(view: Json, now: object) -> str:
     """Describe a running job: its progress, then about how much time is left, or for how long its host has been
     silent."""
+    return ", ".join(filter(None, (progress(view), remaining(view, now))))
+
+
+def remaining(view: Json, now: object) -> str:
+    """Say about how much time a running job needs, or that its host is silent; empty where `eta` is."""
     left = eta(view, now)
-    return ", ".join(filter(None, (progress(view), f"about {left} left" if left and not silence(view, now) else left)))
+    return f"about {left} left" if left and not silence(view, now) else left
 
 
 def facts(detail: Json, needs: str) -> Iterator[tuple[str, str]]:
