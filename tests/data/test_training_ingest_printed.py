@@ -5,7 +5,6 @@ import io
 
 import pytest
 
-from training.data.errors import DataError
 from training.data.ingest.printed import form_of
 
 VMSTAT = """\
@@ -152,25 +151,10 @@ TABLES = {
 def test_what_a_program_prints_is_a_table(program):
     text, names, rows = TABLES[program]
     lines = text.splitlines(keepends=True)
-    found = list(form_of(lines, "a.txt").rows(lines))
+    found = list(form_of(lines).rows(lines))
     assert [list(row) for row in found] == list(csv.reader(io.StringIO("\n".join([names, *rows]))))
 
 
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [
-        ("AAA,progname,nmon_x86\n", "a log of nmon: record with"),
-        ("top - 09:00:00 up 1 day\n", "what top prints"),
-        ("ATOP - box1\n", "what atop prints"),
-        ("# HELP node_load1 1m load\n", "one scrape of a Prometheus exporter"),
-        ("type=SYSCALL msg=audit(1.2:3)\n", "an audit log"),
-    ],
-)
-def test_what_is_no_table_is_refused_with_what_makes_one(text, what):
-    with pytest.raises(DataError, match=what):
-        form_of([text], "a.txt")
-
-
 def test_other_text_has_no_form():
-    assert form_of(["t,label,x\n", "1,a,2\n"], "a.csv") is None
-    assert form_of([], "a.csv") is None
+    assert form_of(["t,label,x\n", "1,a,2\n"]) is None
+    assert form_of([]) is None

@@ -4,7 +4,13 @@ import datetime as dt
 import gzip
 import io
 import json
+import lzma
+import os
+import pickle
+import re
+import subprocess
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -15,6 +21,9 @@ from hypothesis import strategies as st
 from table_changes import noise
 
 from training.data import ingest
+from training.data.errors import DataError
+from training.data.ingest import opened
+from training.data.ingest.foreign import check_foreign
 from training.data.ingest.series import stand_in_turn, turns
 
 CUT = ("--window-s", "8")
@@ -323,27 +332,174 @@ def test_a_table_is_the_same_in_every_form(ingested, tmp_path, name):
     np.testing.assert_array_equal(ingested.load().tensors, expected)
 
 
+def zip_of(name="a.csv", content=b"", more=()):
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as packed:
+        for each in (name, *more):
+            packed.writestr(each, content)
+    return held.getvalue()
+
+
+def locked(archive):
+    at = archive.index(b"PK\x01\x02")
+    return archive[:6] + b"\x01" + archive[7 : at + 8] + b"\x01" + archive[at + 9 :]
+
+
+def forged(description, body=b""):
+    words = f"{{'descr': {description}, }}\n".encode()
+    return b"\x93NUMPY\x01\x00" + len(words).to_bytes(2, "little") + words + body
+
+
+class Harmful:
+    def __reduce__(self):
+        return (pytest.fail, ("unpickled",))
+
+
+def npy(array):
+    np.save(held := io.BytesIO(), array, allow_pickle=True)
+    return held.getvalue()
+
+
+ROWS = b"t,label,x\n" + b"".join(b"%d,%s,0.5\n" % (t, b"normal" if t // 50 % 2 else b"attack") for t in range(200))
+ALSO_RIGHT = [ROWS.decode().encode(form) for form in ("utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32")] + [
+    ROWS.replace(b"attack", b"att\xe9ck"),
+    zip_of("../../a.csv", ROWS),
+    zip_of("a/..", ROWS),
+    zip_of("a" * 300, ROWS),
+]
+NMON = (
+    "AAA,progname,nmon\nCPU_ALL,CPU Total vm,User%,Sys%\nZZZZ,T0001,15:22:22,28-NOV-2026\nCPU_ALL,T0001,84.0,16.0\n"
+    "ZZZZ,T0002,15:22:23,28-NOV-2026\nCPU_ALL,T0002,85.6,13.9\n"
+)
+AUDIT = "type=SYSCALL msg=audit(1364481363.243:1): arch=c000003e\ntype=CWD msg=audit(1364481363.5:2):  cwd=/\n"
+STRACE = (
+    '506  1795879349.04 execve("/usr/bin/ls", ["ls"], 0x7f /* 35 vars */) = 0\n506  1795879350.1 brk(NULL)  = 0x56\n'
+)
+WIRESHARK = (
+    '"No.","Time","Source","Destination","Protocol","Length","Info"\n"1","0.00","10.0.0.1","10.0.0.2","TCP","66","x"\n'
+    '"2","0.51","10.0.0.2","10.0.0.1","TCP","60","y"\n'
+)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
-        ("a.csv.gz", gzip.compress(b"0" * 400_000_000, 1), "unpacks to over 200 times its size"),
+        ("a.csv.gz", gzip.compress(b"0" * 400_000_000, 1), "unpacks to over 200 times its size: say --max-gib"),
+        ("a.zip", zip_of("a.csv", b"0" * 300_000_000), "unpacks to over 200 times its size"),
         ("a.csv.gz", gzip.compress(b"t,label,x\n1,a,2\n" * 99)[:30], "cannot be unpacked"),
         ("a.csv.zst", zstandard.compress(b"t,label,x\n1,a,2\n" * 99)[:20], "cannot be unpacked"),
+        ("a.zip", zip_of("a.csv.gz", gzip.compress(ROWS)), "a.zip is packed: unpack it first"),
+        ("a.csv.xz", lzma.compress(ROWS), "is packed"),
+        ("a.zip", zip_of(more=["b.csv"]), "holds 2 files: unpack it"),
+        ("a.zip", locked(zip_of()), "is encrypted"),
+        ("a.xlsx", zip_of("[Content_Types].xml", more=["xl/workbook.xml"]), "is a spreadsheet: save it as CSV"),
         ("a.json", b'{"sysstat": {}}', "read it with --sysstat"),
         ("a.json", b'{"status": "success", "data": {}}', "read it with --prometheus"),
         ("a.json", b'{"a": {"0": 1}}', "is no list of records"),
         ("a.json", b'[{"t": 1, "x": [1]}]', "'x' of {path} holds lists or objects"),
         ("a.json", b'[{"t": 1', "is not JSON"),
+        ("a.json", b"[" * 100_000, "is not JSON"),
+        ("a.json", b'[{"t": "\xff"}]', "is not JSON"),
+        ("a.json", b"[]", "holds no samples"),
         ("a.h5", b"\x89HDF\r\n\x1a\n" + bytes(99), "an HDF5 file: write its columns"),
         ("a.mat", b"MATLAB 5.0 MAT-file" + bytes(99), "with scipy.io.loadmat"),
+        ("a.csv", pickle.dumps(Harmful()), "is a pickle"),
+        ("a.npy", npy(np.array([Harmful()])), "is no array that can be read"),
+        ("a.npy", npy(np.array([({},)], [("t", "O")])), "is no array that can be read"),
+        ("a.npy", forged("'<f8', 'fortran_order': False, 'shape': (10**12, 3)"), "is no array that can be read"),
+        ("a.npy", forged(f"'<f8', 'fortran_order': False, 'shape': ({10**12}, 3)"), "is no array that can be read"),
+        ("a.npy", forged(f"[('a', '<U0')], 'fortran_order': False, 'shape': ({10**9},)"), "holds other things than"),
+        ("a.npy", forged(f"'<f8', 'fortran_order': False, 'shape': ({10**9}, 0)"), "holds other things than numbers"),
+        ("a.npy", npy(np.zeros((3, 4, 5))), "a row a sample and a column a channel"),
         ("a.arff", b"@relation x\n@attribute t numeric\n@data\n{0 1}\n", "sparse rows"),
         ("a.arff", b"@relation x\n@attribute t numeric\n@data\n", "no rows behind @data"),
+        ("a.csv", b"", "holds no samples"),
+        ("a.csv", ROWS + bytes(900), "has NUL bytes"),
+        ("a.csv", bytes(900) + ROWS, "has NUL bytes"),
+        ("a.csv", ROWS.replace(b"attack", b"attack\0"), "has NUL bytes"),
+        ("a.csv", ROWS + "200,f\u00fcr,1\n".encode() + b"201,f\xfcr,1\n", "partly another encoding"),
+        ("a.csv", ROWS.decode().encode("utf-16")[:-1], "is no text that can be read"),
+        ("a.nmon", NMON.encode(), "a log of nmon"),
+        ("a.txt", b"top - 09:00:00 up 1 day\nTasks: 132 total\n", "what top prints: record with vmstat -t 1"),
+        ("a.txt", b"\n\nATOP - vm     2026/11/28  15:22:26   ----\n", "what atop prints: record with"),
+        ("a.raw", b"\xef\xbe\xed\xfe" + bytes(400), "atop's own file: make a table, with atop -r {path} -P CPL"),
+        ("a.prom", b"# HELP node_load1 1m load\n# TYPE node_load1 gauge\n", "one scrape of a Prometheus exporter"),
+        ("audit.log", AUDIT.encode(), "an audit log, of events and no samples"),
+        ("a.txt", STRACE.encode(), "system calls and no samples"),
+        ("a.txt", b'execve("/bin/ls", ["ls"], 0x7f /* 35 vars */) = 0\n', "system calls and no samples"),
+        ("UAD-1.txt", b"6 6 63 6 42 120 " * 900, "a trace of system calls: count each number"),
+        (
+            "a.pcap",
+            b"\xd4\xc3\xb2\xa1\x02\0\x04\0" + bytes(16),
+            "packets and no samples: count them a second, with tshark",
+        ),
+        ("a.pcapng", b"\n\r\r\n" + bytes(99), "packets and no samples"),
+        ("a.csv", WIRESHARK.encode(), "Wireshark's packets"),
+        ("a.txt", b"09:00:00.123456 IP 10.0.0.1.443 > 10.0.0.2.5000: Flags [.], length 0\n", "tcpdump -tt"),
+        ("a.evtx", b"ElfFile\0" + bytes(99), "Windows' events and no samples"),
+        ("a.json", b'{"Channel": "Microsoft-Windows-Sysmon/Operational", "EventID": 12}\n', "Windows' events"),
+        ("a.csv", "Level,Date and Time,Source,Event ID\n".encode("utf-16"), "Windows' events"),
     ],
     ids=lambda value: value[:20] if isinstance(value, str) else "",
 )
-def test_a_file_that_is_no_table_is_refused_with_what_makes_one(ingested, tmp_path, name, content, sentence):
+def test_a_file_that_is_no_table_is_refused_with_what_makes_one(
+    ingested, tmp_path, monkeypatch, name, content, sentence
+):
+    (left := tmp_path / "left").mkdir()
+    monkeypatch.setenv("TMPDIR", str(left))
     (path := tmp_path / name).write_bytes(content)
-    assert sentence.format(path=path) in ingested.refused(path, *CUT)
+    said = ingested.refused(path, *CUT)
+    assert sentence.format(path=path) in said
+    assert said.count("\n") <= 1
+    assert not [*left.iterdir()]
+
+
+@pytest.mark.parametrize("content", ALSO_RIGHT, ids=range(len(ALSO_RIGHT)))
+def test_odd_encodings_and_names_inside_archives_do_not_matter(ingested, tmp_path, content):
+    (path := tmp_path / "a.csv").write_bytes(content)
+    assert ingested.taken(path, *CUT)["windows"] == 44
+
+
+@pytest.mark.parametrize(
+    ("content", "table"),
+    [
+        (NMON, "t,User%,Sys%\n28-NOV-2026 15:22:22,84.0,16.0\n28-NOV-2026 15:22:23,85.6,13.9\n"),
+        (AUDIT, "t,events\n1364481363,2\n"),
+        (STRACE, "t,events\n1795879349,1\n1795879350,1\n"),
+        (WIRESHARK, "t,packets,bytes\n0,2,126\n"),
+    ],
+    ids=["nmon", "audit", "strace", "wireshark"],
+)
+def test_the_command_of_a_refusal_makes_a_table(tmp_path, content, table):
+    (path := tmp_path / "it's a.txt").write_text(content)
+    with pytest.raises(DataError) as refusal:
+        check_foreign(content.encode(), str(path))
+    command = re.search(r"awk .*> (\w+\.csv)", str(refusal.value))
+    subprocess.run(command[0], shell=True, check=True, cwd=tmp_path)
+    names, *rows = (tmp_path / command[1]).read_text().splitlines()
+    assert "\n".join([names, *sorted(rows), ""]) == table
+
+
+def test_a_packed_file_may_become_as_large_as_is_said(ingested, tmp_path):
+    (path := tmp_path / "a.csv.gz").write_bytes(gzip.compress(ROWS))
+    assert "over 1e-06 GiB: say a higher --max-gib" in ingested.refused(path, *CUT, "--max-gib", "0.000001")
+    assert ingested.taken(path, *CUT, "--max-gib", "1")["windows"] == 44
+    np.savez_compressed(path := tmp_path / "a.npz", X=np.zeros((9, 3, 16)), y=np.arange(9) % 2)
+    assert "say a higher --max-gib" in ingested.refused(path, "--max-gib", "0.000001")
+
+
+def test_pipes_devices_and_files_that_change_are_refused(ingested, tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "a.csv")
+    for path in (tmp_path / "a.csv", Path("/dev/zero")):
+        assert "is a folder, pipe or device" in ingested.refused(path, *CUT)
+    (path := tmp_path / "a.csv.gz").write_bytes(gzip.compress(ROWS))
+
+    def shrinking(source, *_):
+        path.write_bytes(b"")
+        return source
+
+    monkeypatch.setattr(opened, "_from_text", shrinking)
+    assert f"{path} changed while it was read" in ingested.refused(path, *CUT)
 
 
 def test_an_array_without_names_takes_those_that_are_said(ingested, tmp_path):
@@ -355,19 +511,6 @@ def test_an_array_without_names_takes_those_that_are_said(ingested, tmp_path):
     assert "5 with --columns" in ingested.refused(tmp_path / "a.npy", *CUT)
     ingested.taken(tmp_path / "a.npy", *CUT, "--columns", ",".join(wide.columns))
     np.testing.assert_array_equal(ingested.load().tensors, expected)
-
-
-def test_archives_and_arrays_of_other_shapes_are_refused(ingested, tmp_path):
-    with zipfile.ZipFile(tmp_path / "two.zip", "w") as packed:
-        packed.writestr("a.csv", "")
-        packed.writestr("b.csv", "")
-    assert "holds 2 files: unpack it" in ingested.refused(tmp_path / "two.zip", *CUT)
-    zipped(tmp_path / "a.xlsx", "[Content_Types].xml", "")
-    assert "is a spreadsheet: save it as CSV" in ingested.refused(tmp_path / "a.xlsx", *CUT)
-    np.save(tmp_path / "cube.npy", np.zeros((3, 4, 5)))
-    assert "a row a sample and a column a channel" in ingested.refused(tmp_path / "cube.npy", *CUT)
-    np.save(tmp_path / "any.npy", np.array([{}, {}]), allow_pickle=True)
-    assert "is no array that can be read" in ingested.refused(tmp_path / "any.npy", *CUT)
 
 
 # -- several files -----------------------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ class WorkingMemory(NamedTuple):
     part_bytes: int = PART_BYTES
     folder: Path | None = None  # of those files; None: the system's for large temporary ones
     progress: Callable[[str, float], None] = lambda _what, _share: None
+    unpacked_max: float | None = None  # bytes that a packed file may become; None: by its own size
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike, order: Literal["C", "F"] = "C") -> AnyArray:
         """Return a new array with undefined values, in memory or in an unnamed file. Where the system can reserve

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from errno import ENOSPC
 from pathlib import Path
+from stat import S_ISREG
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -161,13 +162,27 @@ def _unreadable(path: Path, why: str) -> DataError:
     return DataError(f"{path} is not a table in long form ({first_line(why)}).")
 
 
+def state_of(path: Path) -> tuple[int, int]:
+    """Return the size and time of change of a file. Raises DataError for what is none, as a pipe ends after one
+    reading and a device never; OSError."""
+    found = path.stat()
+    if not S_ISREG(found.st_mode):
+        raise DataError(f"{path} is a folder, pipe or device: write a table into a file, and name that.")
+    return found.st_size, found.st_mtime_ns
+
+
+def changed(path: Path) -> DataError:
+    """Return the error for a file that another program wrote to while it was read."""
+    return DataError(f"{path} changed while it was read: wait for its recorder to end, or bring a copy.")
+
+
 def open_cells(path: Path, columns: Sequence[str] = (), room: WorkingMemory = ROOM) -> CellStore:
     """Return the table in a text or Parquet file as a store; ``columns`` has the column names of a text file without a
     header. Raises DataError."""
     try:
-        before = path.stat()
+        before = state_of(path)
         found = parquet_cells(path, room) if path.suffix.lower() == PARQUET else _text_cells(path, columns, room)
-        after = path.stat()
+        after = state_of(path)
     except OSError as error:
         if error.errno == ENOSPC:
             raise  # of the disk that holds what was read
@@ -178,9 +193,9 @@ def open_cells(path: Path, columns: Sequence[str] = (), room: WorkingMemory = RO
         ) from None
     except pl.exceptions.PolarsError as error:
         raise _unreadable(path, str(error) or type(error).__name__) from None
-    if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+    if before != after:
         found.close()
-        raise DataError(f"{path} changed while it was read: wait for its recorder to end, or bring a copy.")
+        raise changed(path)
     return found
 
 
@@ -211,6 +226,8 @@ def _text_cells(path: Path, names: Sequence[str], room: WorkingMemory) -> CellSt
 def parquet_cells(path: Path, room: WorkingMemory) -> CellStore:
     """Return the table in a Parquet file as a store. Raises DataError, OSError, PolarsError."""
     schema = pl.read_parquet_schema(path)
+    if not schema:
+        raise DataError(f"{path} holds no samples: it needs rows, and a column for each channel.")
     with closed_on_error(CellStore(path, list(schema), room)) as found:
         named = ", ".join(f"c{number}" for number in range(len(schema)))
         found.load(f"read_parquet({literal(glob.escape(str(path.absolute())))}, hive_partitioning = false) t({named})")

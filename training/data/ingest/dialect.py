@@ -19,9 +19,15 @@ from typing import NamedTuple
 from training.data.errors import DataError
 
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
-MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+MARKS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
 COPIED = 1 << 20  # characters at a time
 LOOKED_AT = 1 << 16  # bytes that show the encoding of a file without a mark
+PAIR = re.compile(rb"[\xc2\xc3][\x80-\xbf]")  # a western letter in UTF-8, and no word in an old encoding
 FALLBACK = "cp1252"  # a table that is no UTF-8 is an old program's of a western country
 REMARK = re.compile(r'\s*(#|"?sep=|$)')  # a line before the names; `sep=;` is a spreadsheet's
 REMARKS_MAX = 1000  # lines
@@ -167,19 +173,27 @@ def encoding_of(path: Path) -> str:
         for mark, name in MARKS.items():
             if head.startswith(mark):
                 return name
-        if head[1::2].count(0) > len(head) // 4:
-            return "utf-16-le"
-        if head[::2].count(0) > len(head) // 4:
-            return "utf-16-be"
-        decoder = codecs.getincrementaldecoder("utf-8")()
-        try:
-            while head:
-                decoder.decode(head)
-                head = file.read(1 << 20)
-            decoder.decode(b"", final=True)
-        except UnicodeDecodeError:
-            return FALLBACK
-    return "utf-8"
+        low, high = head[::2].count(0), head[1::2].count(0)
+        if max(low, high) > len(head) // 4 and not min(low, high):
+            return "utf-16-le" if high else "utf-16-be"
+        decoder, is_utf8, has_pairs, block = codecs.getincrementaldecoder("utf-8")(), True, False, head
+        while True:
+            if b"\0" in block:
+                raise DataError(
+                    f"{path} has NUL bytes: it is no text, or a crash left them (tr -d '\\000' takes them out)."
+                )
+            has_pairs = has_pairs or not (block.isascii() or PAIR.search(block) is None)
+            if is_utf8:
+                try:
+                    decoder.decode(block, final=not block)
+                except UnicodeDecodeError:
+                    is_utf8 = False
+            if not block:
+                break
+            block = file.read(1 << 20)
+    if has_pairs and not is_utf8:
+        raise DataError(f"{path} is partly UTF-8 and partly another encoding: write it as one, or leave such text out.")
+    return "utf-8" if is_utf8 else FALLBACK
 
 
 def _has_mixed_ends(path: Path) -> bool:

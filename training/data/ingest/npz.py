@@ -234,7 +234,7 @@ def _load(path: Path) -> Mapping[str, AnyArray]:
             return {key: archive[key] for key in archive.files}
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror or error}).") from None
-    except (ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
+    except (ValueError, EOFError, AttributeError, TypeError, RuntimeError, zipfile.BadZipFile) as error:
         raise DataError(f"{path} is not an archive of plain NumPy arrays ({first_line(error)}).") from None
 
 

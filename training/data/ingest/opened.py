@@ -7,11 +7,13 @@ folder until the table is read. Compressed files grow to at most ``RATIO_MAX`` t
 import csv
 import gzip
 import json
+import shutil
 import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from errno import ENOSPC
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -21,8 +23,9 @@ import numpy as np
 import polars as pl
 
 from training.data.errors import DataError
-from training.data.ingest.cells import PARQUET
+from training.data.ingest.cells import PARQUET, changed, state_of
 from training.data.ingest.dialect import MARKS, encoding_of
+from training.data.ingest.foreign import HEAD_BYTES, check_foreign
 from training.data.ingest.printed import LOOKED_AT, form_of
 from training.data.scratch import WorkingMemory
 from training.files import folder_of_large_files
@@ -32,17 +35,6 @@ RATIO_MAX = 200  # a table of text is packed to a tenth, and seldom to a fiftiet
 PART_BYTES = 1 << 20
 FED_BYTES = 1 << 12  # to the unpacker, which may return thousands of times as many
 JSON_BYTES = 1 << 28  # that are read at once
-HEAD_BYTES = 512
-# The first bytes of files that are no tables, and what makes a table of them.
-FOREIGN = {
-    b"\x89HDF": "an HDF5 file: write its columns with pandas' to_csv",
-    b"MATLAB": "a MATLAB file: write its arrays into a .npz file, with scipy.io.loadmat and numpy.savez",
-    b"\xd0\xcf\x11\xe0": "an old spreadsheet: save it as CSV",
-    b"\xd4\xc3\xb2\xa1": "a capture of packets: make a table of it, with tshark -T fields -E header=y -E separator=,",
-    b"\x0a\x0d\x0d\x0a": "a capture of packets: make a table of it, with tshark -T fields -E header=y -E separator=,",
-    b"SQLite": "an SQLite database: write a table of it, with sqlite3 -csv -header",
-    b"ARROW1": "a Feather file: write it as Parquet, with pandas' to_parquet",
-}
 
 
 @contextmanager
@@ -53,7 +45,7 @@ def opened(path: Path, room: WorkingMemory) -> Iterator[Path]:
     caller finds wrong with it; OSError if the file cannot be read.
     """
     with tempfile.TemporaryDirectory(dir=str(room.folder or folder_of_large_files())) as folder:
-        plain = _plain(path, Path(folder))
+        plain = _plain(path, Path(folder), room.unpacked_max)
         try:
             yield plain
         except DataError as error:
@@ -62,25 +54,36 @@ def opened(path: Path, room: WorkingMemory) -> Iterator[Path]:
             raise DataError(str(error).replace(str(plain), str(path))) from None
 
 
-def _plain(path: Path, folder: Path) -> Path:
+def _plain(given: Path, folder: Path, unpacked_max: float | None) -> Path:
+    path = given
     try:
+        before = state_of(path)
         head = _head(path)
-        if head.startswith(b"PK\x03\x04"):
-            path, head = _unzipped(path, folder), b""
+        if head.startswith(b"PK"):
+            path = _unzipped(path, folder, unpacked_max)
         elif head.startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd")):
             unpacked = _zstd if head.startswith(b"\x28") else _gzip
-            copy = folder / (path.stem if path.suffix.lower() in (".gz", ".zst") else path.name)
-            path, head = _copied(unpacked(path), copy, path), b""
-        head = head or _head(path)
-    except (gzip.BadGzipFile, zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise DataError(f"{path} cannot be unpacked ({first_line(str(error))}): bring it whole.") from None
+            name = path.stem if path.suffix.lower() in (".gz", ".zst") else path.name
+            path = _copied(unpacked(path), folder / f"table{_ending(name)}", path, unpacked_max)
+        head = _head(path)
+        check_foreign(head, str(given))
+        found = _converter(path, head)(path, folder)
+        if found != given and state_of(given) != before:
+            raise changed(given)
+    except (gzip.BadGzipFile, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+        raise DataError(f"{given} cannot be unpacked ({first_line(str(error))}): bring it whole.") from None
     except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror or error}).") from None
-    for magic, what in FOREIGN.items():
-        if head.startswith(magic):
-            raise DataError(f"{path} is {what}.")
-    convert = _converter(path, head)
-    return convert(path, folder)
+        if error.errno == ENOSPC:
+            raise  # of the disk that holds the copy
+        raise DataError(f"{given} cannot be read ({error.strerror or error}).") from None
+    except DataError as error:
+        raise DataError(str(error).replace(str(path), str(given))) from None
+    return found
+
+
+def _ending(name: str) -> str:
+    """Return the last ending of a name, which says how to read the file; the rest of an archive's names is not used."""
+    return Path(name).suffix[:9]
 
 
 def _head(path: Path) -> bytes:
@@ -91,7 +94,7 @@ def _head(path: Path) -> bytes:
 def _converter(path: Path, head: bytes) -> Callable[[Path, Path], Path]:
     """Return the function that writes the table in another form, or returns the path of text and Parquet as it is."""
     if head.startswith(b"PAR1"):
-        return lambda path, _: path
+        return lambda path, folder: path if path.suffix.lower() == PARQUET else _parquet(path, folder)
     if head.startswith(b"\x93NUMPY"):
         return _from_npy
     first = head.removeprefix(b"\xef\xbb\xbf").lstrip()
@@ -106,7 +109,7 @@ def _from_text(path: Path, folder: Path) -> Path:
     with path.open(
         encoding=next((name for mark, name in MARKS.items() if _head(path).startswith(mark)), "utf-8"), errors="replace"
     ) as file:
-        form = form_of(list(islice(file, LOOKED_AT)), str(path))
+        form = form_of(list(islice(file, LOOKED_AT)))
     if form is None:
         return path
     copy = folder / f"{path.stem}.csv"
@@ -139,36 +142,66 @@ def _zstd(path: Path) -> Iterator[bytes]:
         raise EOFError("it ends too early")
 
 
-def _copied(blocks: Iterable[bytes], copy: Path, path: Path) -> Path:
-    """Write the unpacked content of ``path`` into ``copy``. Raises DataError if it grows beyond ``RATIO_MAX``."""
-    left = RATIO_MAX * max(path.stat().st_size, PART_BYTES)
+def _copied(blocks: Iterable[bytes], copy: Path, path: Path, most: float | None) -> Path:
+    """Write the unpacked content of ``path`` into ``copy``. Raises DataError if it has more bytes than ``most``, or
+    grows beyond ``RATIO_MAX`` where that is None."""
+    size = 0
     with copy.open("wb") as out:
         for block in blocks:
-            left -= out.write(block)
-            if left < 0:
-                raise DataError(f"{path} unpacks to over {RATIO_MAX} times its size: unpack it, if that is right.")
+            size += out.write(block)
+            check_unpacked(path, size, most)
     return copy
 
 
-def _unzipped(path: Path, folder: Path) -> Path:
+def check_unpacked(path: Path, size: int, most: float | None) -> None:
+    """Raise DataError if a packed file becomes larger than ``most`` bytes, or ``RATIO_MAX`` where that is None."""
+    if most is None and size > RATIO_MAX * max(path.stat().st_size, PART_BYTES):
+        raise DataError(f"{path} unpacks to over {RATIO_MAX} times its size: say --max-gib GIB if that is right.")
+    if most is not None and size > most:
+        raise DataError(f"{path} unpacks to over {most / 2**30:g} GiB: say a higher --max-gib if that is right.")
+
+
+def check_archive(path: Path, most: float | None) -> None:
+    """Raise DataError for an archive of arrays that is no file, or whose arrays are larger than ``check_unpacked``
+    permits."""
+    with suppress(OSError, zipfile.BadZipFile):  # which the reader of arrays says
+        state_of(path)
+        with zipfile.ZipFile(path) as packed:
+            check_unpacked(path, sum(one.file_size for one in packed.infolist()), most)
+
+
+def _unzipped(path: Path, folder: Path, most: float | None) -> Path:
     with zipfile.ZipFile(path) as packed:
-        names = [one for one in packed.namelist() if not one.endswith("/") and not one.startswith("__MACOSX/")]
-        if "[Content_Types].xml" in names:
+        inside = [one for one in packed.infolist() if not one.is_dir() and not one.filename.startswith("__MACOSX/")]
+        if not {"[Content_Types].xml", "mimetype"}.isdisjoint(packed.namelist()):
             raise DataError(f"{path} is a spreadsheet: save it as CSV.")
-        if len(names) != 1:
-            raise DataError(f"{path} holds {len(names)} files: unpack it, and name the table.")
-        with packed.open(names[0]) as source:
+        if len(inside) != 1:
+            raise DataError(f"{path} holds {len(inside)} files: unpack it, and name the table.")
+        if inside[0].flag_bits & 1:
+            raise DataError(f"{path} is encrypted: unpack it with its password.")
+        with packed.open(inside[0]) as source:
             blocks = iter(partial(source.read, PART_BYTES), b"")
-            return _copied(blocks, folder / Path(names[0]).name, path)
+            return _copied(blocks, folder / f"table{_ending(inside[0].filename)}", path, most)
+
+
+def _parquet(path: Path, folder: Path) -> Path:
+    """Return a copy of a Parquet file that has another ending."""
+    return Path(shutil.copyfile(path, folder / f"table{PARQUET}"))
 
 
 def _from_npy(path: Path, folder: Path) -> Path:
+    """Write the table of an array as text or Parquet. Python objects are never unpickled; the array is no map of the
+    file, as that ends the program where the file becomes shorter."""
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except ValueError as error:
+        array = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError, MemoryError) as error:
         raise DataError(
-            f"{path} is no array that can be read ({first_line(str(error))}): write it again, with numpy.savez."
+            f"{path} is no array that can be read ({first_line(str(error))[:80]}): write plain numbers again, with "
+            "numpy.save."
         ) from None
+    fields = [array.dtype[name] for name in array.dtype.names or ()]
+    if not array.dtype.itemsize or 0 in array.shape[1:] or any(field.kind not in "fiubUSM" for field in fields):
+        raise DataError(f"{path} holds other things than numbers, text and dates: write these as columns, in CSV.")
     if array.dtype.names is None and (array.ndim != 2 or array.dtype.kind not in "fiub"):
         raise DataError(
             f"{path} holds an array of the shape {array.shape}: a table has a row a sample and a column a channel; for "
@@ -178,7 +211,9 @@ def _from_npy(path: Path, folder: Path) -> Path:
         copy = folder / f"{path.stem}.csv"
         pl.from_numpy(np.ascontiguousarray(array)).write_csv(copy, include_header=False)
         return copy
-    table = pl.DataFrame({name: np.ascontiguousarray(array[name]) for name in array.dtype.names})
+    plain = {"S": "U", "M": "M8[us]"}
+    columns = {name: np.ascontiguousarray(array[name]) for name in array.dtype.names}
+    table = pl.DataFrame({name: held.astype(plain.get(held.dtype.kind, held.dtype)) for name, held in columns.items()})
     return _written(table, folder, path)
 
 
@@ -193,14 +228,15 @@ def _from_json(path: Path, folder: Path) -> Path:
     size = path.stat().st_size
     if size > JSON_BYTES:
         raise DataError(f"{path} has {size >> 20:,} MiB, more than JSON may have: write it as CSV or Parquet.")
-    text = path.read_text("utf-8-sig")
+    content = path.read_bytes()
     try:
-        rows: Any = json.loads(text)
-    except ValueError:
+        text = content.decode(json.detect_encoding(content))
         try:
+            rows: Any = json.loads(text.removeprefix("\ufeff"))
+        except ValueError:
             rows = [json.loads(line) for line in text.splitlines() if line.strip()]
-        except ValueError as error:
-            raise DataError(f"{path} is not JSON ({error}).") from None
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is not JSON ({error}).") from None
     if isinstance(rows, dict) and "sysstat" in rows:
         raise DataError(f"{path} is what sadf -j writes: read it with --sysstat {path}.")
     if isinstance(rows, dict) and "status" in rows:

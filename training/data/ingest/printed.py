@@ -12,21 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from training.data.errors import DataError
-
 Row = Sequence[str]
 LOOKED_AT = 40  # lines that show the form
 TIME = "timestamp"
 CLOCK = re.compile(r"\d{1,2}:\d{2}:\d{2}")
 SYSSTAT = re.compile(r"(?:Linux|FreeBSD|SunOS) \S+ \(([^)]*)\)\s+(\S+)")
-# What prints no table, and what to run in its place.
-NO_TABLES = {
-    r"AAA,progname": "a log of nmon: record with vmstat -t 1 or sar -o FILE 1",
-    r"top - \d": "what top prints: record with vmstat -t 1 or pidstat 1",
-    r"ATOP - ": "what atop prints: record with vmstat -t 1 or sar -o FILE 1",
-    r"# (HELP|TYPE) \w": "one scrape of a Prometheus exporter: read its server with --prometheus URL",
-    r"type=\w+ msg=audit\(": "an audit log, of events and no samples: count them a second, with a column for each type",
-}
 
 
 class Form(NamedTuple):
@@ -37,13 +27,8 @@ class Form(NamedTuple):
     rows: Callable[[Iterable[str]], Iterator[Row]]
 
 
-def form_of(lines: Sequence[str], where: str) -> Form | None:
-    """Return the form of a text by its first lines; None if it is none of these. Raises DataError for a form that is no
-    table; ``where`` names the file in the error."""
-    first = next((line for line in lines if line.strip()), "")
-    for looks, what in NO_TABLES.items():
-        if re.match(looks, first):
-            raise DataError(f"{where} is {what}.")
+def form_of(lines: Sequence[str]) -> Form | None:
+    """Return the form of a text by its first lines; None if it is none of these."""
     return next((form for form in FORMS if form.looks(lines)), None)
 
 

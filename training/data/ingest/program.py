@@ -43,6 +43,7 @@ from training.data.ingest.copies import without_copies
 from training.data.ingest.ingested import Ingested, SaidClasses, described, without_missing, write
 from training.data.ingest.like import made_like
 from training.data.ingest.npz import read_npz
+from training.data.ingest.opened import check_archive
 from training.data.ingest.recorders.prometheus import RangeQuery
 from training.data.ingest.recorders.registry import OF_SERVERS, RECORDERS, Recorder
 from training.data.ingest.references import set_apart
@@ -90,7 +91,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     replaced, schema = None, None
     try:
-        room = ROOM if args.json else ROOM._replace(progress=on_stderr())
+        room = ROOM._replace(unpacked_max=None if args.max_gib is None else args.max_gib * 2**30)
+        room = room if args.json else room._replace(progress=on_stderr())
         windows = _prepared(args, room)
         rows, understood = described(windows)
         if not args.json:
@@ -190,6 +192,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--every-s", type=_positive, help="with --pcp or a server: seconds between samples (default 60)")
     add("--max-missing", type=fraction("max_missing", 0.2, "").parse, default=0.2, metavar="SHARE",
         help="share of missing values up to which a window is kept (default 0.2)")  # fmt: skip
+    add("--max-gib", type=_positive, metavar="GIB",
+        help="what a packed file may become (default: 200 times its size)")  # fmt: skip
     add("--drop-nan", action="store_true",
         help="leave out windows with an infinite value, or a missing one of a channel that their host has")  # fmt: skip
     add("--allow-copies", action="store_true",
@@ -275,6 +279,7 @@ def _read(args: argparse.Namespace, room: WorkingMemory) -> Ingested:
         if len(args.file) > 1:
             _usage("give one .npz file: numpy.concatenate joins arrays")
         scoring = args.like is not None
+        check_archive(args.file[0], room.unpacked_max)
         return read_npz(args.file[0], hz=args.hz, t_unit=args.t_unit, said=said, wanted=_wanted(args), scoring=scoring)
     roles = {role: getattr(args, role.name) for role in Role if getattr(args, role.name) is not None}
     return read_long(
