@@ -3,8 +3,9 @@
     meta.json          who, where, when, which channels; msgspec checks every field
     telemetry.parquet  t (seconds since the start, float64) and one float column a channel, as recorded
     labels.parquet     t, phase: a phase holds until the next row
+    programs.parquet   may be missing: what each program used, see training.data.programs
 
-Packed and unpacked forms have the same digest, which covers the three files' bytes.
+Packed and unpacked forms have the same digest, which covers the files' bytes.
 """
 
 import hashlib
@@ -21,11 +22,14 @@ import zstandard
 
 from training.clock import Clock
 from training.data.errors import DataError
+from training.data.programs import read_table, write_table
 from training.data.values import JsonDict
 from training.files import write_whole
 from training.printable import first_line
 
-META, TELEMETRY, LABELS = MEMBERS = ("meta.json", "telemetry.parquet", "labels.parquet")
+META, TELEMETRY, LABELS = NEEDED = ("meta.json", "telemetry.parquet", "labels.parquet")
+PROGRAMS = "programs.parquet"
+MEMBERS = (*NEEDED, PROGRAMS)
 PACKED_SUFFIX = ".tar.zst"
 SCHEMA_VERSION = 1
 MEMBER_BYTES_MAX = 512 << 20  # a member larger than this is a mistake or an attack, not an episode
@@ -75,7 +79,8 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
 
 class Episode(NamedTuple):
     """An episode in memory: sample times ``t`` (S,) in seconds, ``values`` (S, C), and the start and name of each
-    phase; ``digest`` is that of its files."""
+    phase; ``programs`` has the columns of ``training.data.programs.SCHEMA``, or is None; ``digest`` is that of its
+    files."""
 
     meta: Meta
     t: np.ndarray
@@ -83,6 +88,7 @@ class Episode(NamedTuple):
     label_t: np.ndarray
     label_phase: tuple[str, ...]
     digest: str
+    programs: pl.DataFrame | None = None
     undeclared: tuple[str, ...] = ()  # columns of the telemetry that the meta data do not name
 
 
@@ -145,8 +151,15 @@ def _holds_meta(folder: Path) -> bool:
     return True
 
 
-def write_folder(folder: Path, meta: Meta, t: np.ndarray, values: np.ndarray, labels: list[tuple[float, str]]) -> None:
-    """Write the three files of an episode into ``folder``; ``values`` is (S, C), in the order of ``meta.channels``."""
+def write_folder(
+    folder: Path,
+    meta: Meta,
+    t: np.ndarray,
+    values: np.ndarray,
+    labels: list[tuple[float, str]],
+    programs: pl.DataFrame | None = None,
+) -> None:
+    """Write the files of an episode into ``folder``; ``values`` is (S, C), in the order of ``meta.channels``."""
     folder.mkdir(parents=True, exist_ok=True)
     columns = {c.name: values[:, i].astype(float) for i, c in enumerate(meta.channels)}
     frame = pl.DataFrame({"t": t.astype(float), **columns})
@@ -156,16 +169,17 @@ def write_folder(folder: Path, meta: Meta, t: np.ndarray, values: np.ndarray, la
         schema={"t": pl.Float64, "phase": pl.String},
     )
     rows.write_parquet(folder / LABELS, compression="zstd", statistics=False)
+    if programs is not None:
+        (folder / PROGRAMS).write_bytes(write_table(programs))
     (folder / META).write_bytes(msgspec.json.format(msgspec.json.encode(meta), indent=2) + b"\n")
 
 
 def pack(folder: Path, target: Path) -> None:
-    """Pack the three files of an episode folder into the file ``target``; equal files give equal bytes, with the same
-    version of zstandard."""
+    """Pack the files of an episode folder into the file ``target``; equal files give equal bytes, with the same version
+    of zstandard."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as tar:
-        for name in sorted(MEMBERS):
-            data = (folder / name).read_bytes()
+        for name, data in sorted(_read_folder(folder).items()):
             info = tarfile.TarInfo(name)
             info.size, info.mode = len(data), 0o644
             tar.addfile(info, io.BytesIO(data))
@@ -173,14 +187,18 @@ def pack(folder: Path, target: Path) -> None:
     write_whole(target, compressor.compress(buffer.getvalue()))
 
 
+def _read_folder(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in MEMBERS if name in NEEDED or (folder / name).exists()}
+
+
 def read_members(path: Path) -> dict[str, bytes]:
-    """Return the bytes of the three files of an episode, by file name; ``path`` is a folder or a packed episode.
+    """Return the bytes of the files of an episode, by file name; ``path`` is a folder or a packed episode.
 
     Raises EpisodeError for damaged or missing content, DataError if the system does not let ``path`` be read.
     """
     try:
         if path.is_dir():
-            return {name: (path / name).read_bytes() for name in MEMBERS}
+            return _read_folder(path)
         with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as stream:
             found = _untar(stream)
             while stream.read(1 << 20):  # to the end of the frame, where the checksum is
@@ -209,16 +227,16 @@ def _untar(stream: Any) -> dict[str, bytes]:
             file = tar.extractfile(member)
             assert file is not None
             found[member.name] = file.read()
-    missing = [name for name in MEMBERS if name not in found]
+    missing = [name for name in NEEDED if name not in found]
     if missing:
         raise EpisodeError(f"{missing[0]} is missing")
     return found
 
 
 def digest_of(members: dict[str, bytes]) -> str:
-    """Return the SHA-256 over the names, lengths and bytes of an episode's three files."""
+    """Return the SHA-256 over the names, lengths and bytes of an episode's files."""
     total = hashlib.sha256()
-    for name in MEMBERS:
+    for name in filter(members.__contains__, MEMBERS):
         total.update(f"{name} {len(members[name])}\n".encode())
         total.update(members[name])
     return total.hexdigest()
@@ -231,7 +249,7 @@ def read(path: Path) -> Episode:
 
 
 def parse(members: dict[str, bytes]) -> Episode:
-    """Return an episode, given the bytes of its three files. Raises EpisodeError if a file is not as it must be."""
+    """Return an episode, given the bytes of its files. Raises EpisodeError if a file is not as it must be."""
     try:
         meta = msgspec.json.decode(members[META], type=Meta)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -239,6 +257,7 @@ def parse(members: dict[str, bytes]) -> Episode:
     try:
         frame = pl.read_parquet(io.BytesIO(members[TELEMETRY]))
         labels = pl.read_parquet(io.BytesIO(members[LABELS]))
+        programs = read_table(members[PROGRAMS]) if PROGRAMS in members else None
     except (pl.exceptions.PolarsError, OSError) as error:
         raise EpisodeError(f"a Parquet file cannot be read ({first_line(error)})") from None
     declared = [c.name for c in meta.channels]
@@ -257,6 +276,7 @@ def parse(members: dict[str, bytes]) -> Episode:
         label_t=label_t,
         label_phase=tuple(str(p) for p in labels["phase"].to_list()),
         digest=digest_of(members),
+        programs=programs,
         undeclared=tuple(name for name in frame.columns if name not in ("t", *declared)),
     )
 

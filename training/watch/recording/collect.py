@@ -130,6 +130,9 @@ class ContainerCollector:
         self._forks = 0
         self._switches = Accumulator()
 
+    def pids(self) -> list[int]:
+        return self._group.pids()
+
     def sample(self) -> Sample:
         pids = self._group.pids()
         new = set(pids) - self._seen

@@ -8,6 +8,8 @@ Behaviours write only into a scratch folder, and send nothing off the host. Ctrl
 
 import argparse
 import json
+import math
+import os
 import platform
 import random
 import signal
@@ -33,6 +35,7 @@ from training.watch.recording import cgroups
 from training.watch.recording.behaviours import fill_scratch
 from training.watch.recording.collect import Collector, ContainerCollector, MachineCollector, TreeCollector
 from training.watch.recording.proc import Sample
+from training.watch.recording.programs import Programs, programs_of_host
 from training.watch.recording.scenarios import SCENARIOS, Phase, draw_phases, phase_labels
 from training.watch.recording.stage import RecordError, Stage
 
@@ -74,6 +77,7 @@ def record(
     out: Path,
     *,
     clock: Clock,
+    programs: Programs | None = None,
     sleep: Callable[[float], None] = time.sleep,
     progress: Callable[[float, str], None] = lambda _t, _phase: None,
 ) -> Path:
@@ -93,7 +97,7 @@ def record(
             sleep(1.5)  # interpreters start in a burst that belongs to no phase
         tape, tree = Tape(), TreeCollector(stage.roots)
         tape.started_at = clock.now()
-        begun, tick, upcoming = clock.monotonic(), 0, 0
+        begun, tick, upcoming, programs_due = clock.monotonic(), 0, 0, 0.0
         while (now := clock.monotonic() - begun) < order.duration_s:
             while upcoming < len(order.phases) and order.phases[upcoming].start_s <= now:
                 phase = order.phases[upcoming]
@@ -105,6 +109,9 @@ def record(
             taken = clock.monotonic() - begun
             tape.samples.append({**collector.sample(), **tree.sample()})
             tape.t.append(taken)
+            if programs is not None and taken >= programs_due:
+                programs.sample(taken)
+                programs_due = math.floor(taken) + 1.0
             if tick % max(1, int(order.hz)) == 0:
                 stage.check()
                 progress(taken, tape.labels[-1][1])
@@ -113,7 +120,7 @@ def record(
             sleep(max(0.0, tick / order.hz - (clock.monotonic() - begun)))
     finally:
         stage.close()
-    return write(out, order, collector.view, tape, clock)
+    return write(out, order, collector.view, tape, clock, programs)
 
 
 def _filled(scratch: Path, phases: tuple[Phase, ...], name: str) -> list[Path]:
@@ -124,7 +131,9 @@ def _filled(scratch: Path, phases: tuple[Phase, ...], name: str) -> list[Path]:
     return folders
 
 
-def write(out: Path, order: RecordingOrder, view: View, tape: Tape, clock: Clock) -> Path:
+def write(
+    out: Path, order: RecordingOrder, view: View, tape: Tape, clock: Clock, programs: Programs | None = None
+) -> Path:
     """Write the recorded values as an episode in a new folder below ``out``; return that folder.
 
     Channels that were never measured are left out.
@@ -151,7 +160,9 @@ def write(out: Path, order: RecordingOrder, view: View, tape: Tape, clock: Clock
         notes=dict(order.notes),
     )
     folder = out / meta.episode_id
-    episode.write_folder(folder, meta, np.array(tape.t), values, tape.labels)
+    episode.write_folder(
+        folder, meta, np.array(tape.t), values, tape.labels, None if programs is None else programs.table()
+    )
     return folder
 
 
@@ -235,18 +246,34 @@ def _record_here(args: argparse.Namespace) -> Path:
         if sys.stderr.isatty():
             print(f"\r{at_s:5.0f} / {args.duration_s:.0f} s  {phase:20}", end="", file=sys.stderr, flush=True)
 
+    collector = choose_collector(args.view)
+    programs = programs_of_host(
+        state_folder(args.host),
+        clock,
+        reference=args.baseline,
+        show_users=args.show_users,
+        pids=collector.pids if isinstance(collector, ContainerCollector) else None,
+    )
     with tempfile.TemporaryDirectory(prefix="cis490-record-", ignore_cleanup_errors=True) as scratch:
-        folder = record(
-            order, choose_collector(args.view), Stage(Path(scratch)), args.out, clock=clock, progress=progress
-        )
+        stage = Stage(Path(scratch))
+        folder = record(order, collector, stage, args.out, clock=clock, programs=programs, progress=progress)
+    if (blind := programs.blind_spot()) is not None:
+        complain(f"note: {blind}")
     if args.pack:
         packed = folder.with_name(folder.name + episode.PACKED_SUFFIX)
         episode.pack(folder, packed)
         for name in episode.MEMBERS:
-            (folder / name).unlink()
+            (folder / name).unlink(missing_ok=True)
         folder.rmdir()
         return packed
     return folder
+
+
+def state_folder(host: str) -> Path:
+    """Return the folder in which the recorder keeps a host's secret and the time of its reference: below
+    ``$XDG_STATE_HOME``, else ``~/.local/state``."""
+    home = os.environ.get("XDG_STATE_HOME")
+    return (Path(home) if home else Path.home() / ".local" / "state") / "cis490-record" / host
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -273,6 +300,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--seed", type=int, default=None, help="seed of the phases, a whole number (default: random)")
     add("--pack", action="store_true", help="pack the episode into one .tar.zst file")
+    add("--show-users", action="store_true", help="record users by name, not as root, service, you or other-1")
     add("--json", action="store_true", help="print the result as JSON")
     return parser
 
