@@ -16,7 +16,7 @@ PROGRAMS_MAX = 4096
 
 
 class Program(NamedTuple):
-    """What tells one program from another. All texts are printable and at most 64 characters long; each is empty if it
+    """The marks that tell one program from another. All texts are printable and at most 64 characters long; each is empty if it
     is not known.
 
     ``path`` is a digest of the file's path, keyed by a secret of the host, so that it is of use on this host only.

@@ -6,7 +6,6 @@ All that a process can choose itself (its name, its unit's name) is made printab
 import hashlib
 import os
 import re
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import NamedTuple, Protocol
 
 import psutil
 
+from training.clock import Clock
 from training.data.programs import Program
 from training.printable import printable
 from training.watch.recording.proc import PROC, open_sockets, read_text
@@ -26,7 +26,7 @@ SERVICE_USERS = (1000, 60_000)  # user ids below the first or from the second on
 
 
 class Reading(NamedTuple):
-    """What is read of every process each second: times in seconds, memory in bytes.
+    """The values read of every process each second: times in seconds, memory in bytes.
 
     ``started`` counts from a moment before the recording, such as the machine's start. ``faults`` are page faults.
     ``ended_cpu`` and ``ended_faults`` are those of children that ended and were waited for, with their own children's.
@@ -49,7 +49,7 @@ class Reading(NamedTuple):
 
 
 class Detail(NamedTuple):
-    """What is read of some processes only, since each process started; ``sockets`` is the present number."""
+    """The amounts read of some processes only, since each process started; ``sockets`` is the present number."""
 
     read: float
     write: float
@@ -86,7 +86,7 @@ class Processes(Protocol):
 
 @dataclass
 class Identity:
-    """What turns a process's user and file into words that may leave the host."""
+    """The rules that turn a process's user and file into words that may leave the host."""
 
     secret: bytes
     reference_at: float | None = None  # epoch seconds
@@ -179,7 +179,7 @@ class LinuxProcesses:
     def _parse(self, pid: int, data: bytes) -> Reading:
         # The name may hold anything, blanks and brackets too: it ends at the last closing bracket.
         head, _, tail = data.rpartition(b") ")
-        # proc_pid_stat(5) numbers the fields from 1; the first of the tail is field 3.
+        # Linux's manual numbers the fields from 1; the first of the tail is field 3.
         fields = tail.split()
         cpu, ended = int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
         kernel = bool(int(fields[6]) & KERNEL_THREAD)
@@ -263,8 +263,9 @@ def _user_name(uid: int) -> str:
 class OtherProcesses:
     """Reads what psutil gives on systems without /proc: no units, no sessions, nothing of ended children."""
 
-    def __init__(self, identity: Identity) -> None:
+    def __init__(self, identity: Identity, clock: Clock) -> None:
         self._identity = identity
+        self._clock = clock
         self._known: dict[int, psutil.Process] = {}
 
     def scan(self) -> list[Reading]:
@@ -293,7 +294,7 @@ class OtherProcesses:
         return readings
 
     def uptime(self) -> float:
-        return time.time()
+        return self._clock.now()
 
     def detail(self, pid: int) -> Detail | None:
         process = self._known[pid]

@@ -228,11 +228,11 @@ def programs_of_host(
         if reference:
             kept = msgspec.structs.replace(kept, reference_at=clock.now())
             write_whole(file, msgspec.json.encode(kept), mode=0o600)
-        return Programs(_reader(kept, show_users, pids))
+        return Programs(_reader(kept, clock, show_users, pids))
     kept = _Host(secret=secrets.token_hex(16), reference_at=clock.now() if reference else None)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_whole(file, msgspec.json.encode(kept), mode=0o600)
-    return Programs(_reader(kept, show_users, pids))
+    return Programs(_reader(kept, clock, show_users, pids))
 
 
 class _Host(msgspec.Struct, frozen=True):
@@ -240,11 +240,11 @@ class _Host(msgspec.Struct, frozen=True):
     reference_at: float | None
 
 
-def _reader(host: _Host, show_users: bool, pids: Callable[[], list[int]] | None) -> Processes:
+def _reader(host: _Host, clock: Clock, show_users: bool, pids: Callable[[], list[int]] | None) -> Processes:
     linux = (PROC / "self" / "stat").exists()
     own: int | str = int(os.environ.get("SUDO_UID", os.getuid())) if linux else getpass.getuser()
     identity = Identity(bytes.fromhex(host.secret), host.reference_at, show_users, own)
-    return LinuxProcesses(identity, pids) if linux else OtherProcesses(identity)
+    return LinuxProcesses(identity, pids) if linux else OtherProcesses(identity, clock)
 
 
 def _or_zero(value: float) -> float:
