@@ -16,8 +16,9 @@ PROGRAMS_MAX = 4096
 
 
 class Program(NamedTuple):
-    """The marks that tell one program from another. All texts are printable and at most 64 characters long; each is empty if it
-    is not known.
+    """The marks that tell one program from another.
+
+    All texts are printable and at most 64 characters long; each is empty if it is not known.
 
     ``path`` is a digest of the file's path, keyed by a secret of the host, so that it is of use on this host only.
     ``unit`` is the service unit, container or control group, ``kernel`` for kernel threads. ``parent`` is the parent
