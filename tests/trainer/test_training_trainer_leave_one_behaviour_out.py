@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 from test_training_report import quiet_report
-from trainer_builders import arguments, ends_like, make_data, run, told_in_order
+from trainer_builders import StopAfter, arguments, ends_like, make_data, run, told_in_order
 
 from training.contract import Exit
 from training.data.rows import Rows
 from training.data.split import LeakError, Side, make_split
-from training.trainer import leave_one_behaviour_out, session
+from training.trainer import gbt, leave_one_behaviour_out, session
 from training.trainer.evaluation.behaviours import (
     BENIGN,
     ShownModel,
@@ -30,6 +30,7 @@ from training.trainer.evaluation.behaviours import (
 from training.trainer.evaluation.page import render
 from training.trainer.evaluation.scored import Classes, Scored
 from training.trainer.evaluation.verdict import NEW, RULES, facts_of
+from training.trainer.state_file import StateFile
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method", "no_rival_models")
 
@@ -37,6 +38,7 @@ NAMES = ("benign", "grind", "sweep")
 CLASSES = Classes(NAMES, ("benign",))
 HOSTS = ("--train-hosts", "alpha", "--train-hosts", "beta", "--target-fpr", "0.2", "--n-resamples", "0")
 FEW = {"gbt": ("--n-estimators", "12"), "mlp": ("--epochs", "2", "--batch-size", "64", "--members", "1")}
+FEW["combined"] = ("--epochs", "3")
 
 
 @pytest.fixture(scope="module")
@@ -52,27 +54,39 @@ def report_of(out, model):
     return json.loads((out / "reports" / f"{model}_oracle_train.json").read_text())
 
 
-@pytest.mark.parametrize("model", ["gbt", "mlp"])
-def test_a_run_without_each_behaviour_ends_equally_however_often_it_is_stopped(model, data, tmp_path):
-    whole = run(asked(model, data, tmp_path / "a"))
+@pytest.mark.parametrize(
+    ("model", "step", "first"),
+    [
+        ("gbt", 97, "1 of 7: search"),
+        ("mlp", 41, "1 of 5: search"),
+        pytest.param("gbt", 11, "1 of 7: search", marks=pytest.mark.thorough),
+        pytest.param("mlp", 11, "1 of 5: search", marks=pytest.mark.thorough),
+        pytest.param("combined", 43, "1 of 13: supervised, search", marks=pytest.mark.thorough),
+    ],
+)
+def test_a_run_without_each_behaviour_ends_equally_wherever_it_stops(model, step, first, data, tmp_path, monkeypatch):
+    monkeypatch.setattr(gbt, "STRETCH", 5)
+    safe_points = StopAfter(10_000)
+    whole = run(asked(model, data, tmp_path / "a"), stop=safe_points)
     assert whole.code == Exit.DONE, whole.sentence
-    ends_like(tmp_path / "a", asked(model, data, tmp_path / "b"), (7, 29, 30, 33), tmp_path / "b")
+    monkeypatch.setattr(StateFile, "EVERY_S", 0.0)
+    for point in range(7, 10_000 - safe_points.left, step):
+        out = tmp_path / str(point)
+        ends_like(tmp_path / "a", asked(model, data, out), (point, 3, point % 23), out)
     found = report_of(tmp_path / "a", model)
     assert [one["name"] for one in found["new_behaviours"]["each"]] == ["grind", "sweep"]
     assert found["new_behaviours"]["all"]["shown"] is not None
     assert found["verdict"].count("A behaviour it was not shown: AUROC") == 1
     assert "Behaviours it was not shown" in render(found)
     told = told_in_order(whole.events)
-    first = next(number for number, event in enumerate(told) if event["event"] == "without")
-    assert all("loss" in event for event in told[:first])
-    assert all("loss" not in event for event in told[first:]), "they would enter the curve of the model"
-    own = 2 * (1 + (model == "gbt"))
-    assert told[0]["stage"] == f"1 of {own + 3}: search"
-    assert told[-1]["stage"] == f"{own + 3} of {own + 3}: evaluation"
+    own = next(number for number, event in enumerate(told) if event["event"] == "without")
+    assert model == "combined" or all("loss" in event for event in told[:own])
+    assert all("loss" not in event for event in told[own:]), "they would enter the curve of the model"
+    assert told[0]["stage"] == first
 
 
 def test_a_quick_family_measures_it_unasked_and_others_say_what_does(data, tmp_path):
-    for model in FEW:
+    for model in ("gbt", "mlp"):
         for recipe in ("host", "behaviour"):
             assert run(asked(model, data, tmp_path / recipe, recipe=recipe)).code == Exit.DONE
     plain, asked_for = (report_of(tmp_path / recipe, "gbt") for recipe in ("host", "behaviour"))

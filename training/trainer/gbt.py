@@ -58,8 +58,9 @@ from training.trainer.task import (
 from training.trainer.trees import checked, learner_of, objective, to_json
 
 STARTS = ("nothing", "linear model")
-# A booster's generator cannot be saved. So every run, interrupted or not, makes its booster again
-# after this many rounds, with a seed of its own: from there a resumed run goes on identically.
+# XGBoost has one generator for all boosters, which cannot be saved, and which any other booster disturbs.
+# So every run, interrupted or not, makes its booster again after this many rounds, with a seed of its own:
+# from there a resumed run goes on identically. Only before that is the state saved, which makes a booster.
 STRETCH = 20
 LEAST_SHARE = 6  # boosting from nothing takes at least one in so many of the rounds allowed
 MOST_SKETCHED = 4_096  # windows that say where a feature's bins lie; more hardly move an edge
@@ -409,10 +410,10 @@ class Boosting(NamedTuple):
             if len(history) % STRETCH == 0:
                 if history:
                     model = _raw(booster)
-                booster = _booster(task, cache, model, self.number * most + len(history) // STRETCH)
                 self.keeper.watch(partial(_packed, model, list(history)))
+                self.keeper.tick()
+                booster = _booster(task, cache, model, self.number * most + len(history) // STRETCH)
             task.stop.check()
-            self.keeper.tick()
             booster.update(train.matrix, len(history))
             latest = _latest(booster, train, judge)
             history.append({"epoch": len(history) + 1, **latest})
