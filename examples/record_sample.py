@@ -4,7 +4,7 @@
 
 One Linux machine plays all hosts: each is a container with its own CPU quota, memory limit, disk bandwidth, network
 namespace and everyday background load. The recordings note this in ``meta.json`` (``notes``). Needs root, for control
-groups and namespaces; a plain user records the machine itself with ``python -m training.data.record``.
+groups and namespaces; a plain user records the machine itself with ``cis490 record``.
 """
 
 import argparse
@@ -182,7 +182,7 @@ def create_container(name: str, limits: ContainerLimits, device: str) -> Cgroup:
     except OSError as error:
         raise CgroupError(
             f"A container named {name} could not be made ({error.strerror}: {error.filename}): run as root on a "
-            "Linux machine, or record this machine itself with python -m training.data.record."
+            "Linux machine, or record this machine itself with cis490 record."
         ) from None
     return group
 
@@ -280,7 +280,7 @@ def main(argv: list[str] | None = None) -> int:
     if not hasattr(os, "geteuid") or os.geteuid() != 0:
         print(
             "record-sample: the sample's hosts are containers, which only root on Linux can make; record "
-            "this machine itself with python -m training.data.record.",
+            "this machine itself with cis490 record.",
             file=sys.stderr,
         )
         return 1

@@ -744,10 +744,10 @@ def test_all_that_is_kept_is_there_after_a_restart(tmp_path):
 # -- the docs ----------------------------------------------------------------------------------------------------------
 
 PROGRAMS = {
-    "training.data.record": recording.main,
-    "training.data.build": build.main,
-    "training.watch": program.main,
-    "training.trainer.score": score_cli.main,
+    "record": recording.main,
+    "build": build.main,
+    "watch": program.main,
+    "score": score_cli.main,
 }
 
 
@@ -780,18 +780,18 @@ def test_the_docs_are_walked_on_a_new_machine(world, tmp_path, capsys, monkeypat
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "processed").symlink_to(world.like)
     page = (ROOT / "docs" / "watch.md").read_text(encoding="utf-8").partition("**Needed:**")[0]
-    commands = [shlex.split(text[2:], comments=True) for text in page.splitlines() if text.startswith("$ python ")]
+    commands = [shlex.split(text[2:], comments=True) for text in page.splitlines() if text.startswith("$ cis490 ")]
     said = {}
     for command in commands:
-        name, flags = command[2], [*command[3:]]
-        here = ["--host", "office", "--view", "machine"] if name in ("training.data.record", "training.watch") else []
+        name, flags = command[1], command[2:]
+        here = ["--host", "office", "--view", "machine"] if name in ("record", "watch") else []
         if "--duration-s" in flags:
             flags[flags.index("--duration-s") + 1] = "30" if "--baseline" in flags else str(SECONDS - 1)
-        shorter = ["--for", str(SECONDS - 1), "--state", "state"] if name == "training.watch" else []
+        shorter = ["--for", str(SECONDS - 1), "--state", "state"] if name == "watch" else []
         assert PROGRAMS[name]([*flags, *here, *shorter]) == 0, capsys.readouterr().err
         said[name] = capsys.readouterr()
-    assert [command[2] for command in commands][:2] == ["training.data.record", "training.watch"]
-    watched, summed = said["training.watch"], said["training.trainer.score"].err
+    assert [*said][:2] == ["record", "watch"]
+    watched, summed = said["watch"], said["score"].err
     assert "INCIDENT" in watched.out
     assert ", carried by " in watched.out
     assert "office lacks net_tx_bytes" in watched.err

@@ -134,7 +134,7 @@ def _made(
     if options.like is not None and options.like.normaliser != references.rule:
         raise DataError(
             "The schema has another normaliser than episodes without references: record some with "
-            "python -m training.data.record --baseline, or build without --like."
+            "cis490 record --baseline, or build without --like."
             if references.fleet is None
             else "The schema has another normaliser than episodes with references: leave the references or --like out."
         )

@@ -76,7 +76,7 @@ def read_added(model: OpenedModel, place: Path) -> Added:
     if not host.size:
         raise BadData(
             f"{place} has no reference window of a host that is new to the model: record its ordinary work with "
-            "python -m training.data.record --baseline"
+            "cis490 record --baseline"
         )
     times = np.arange(host.size, dtype=float)
     rows = Rows.of(episode=host, host=host, t_start=times, t_end=times, label=np.zeros(host.size, int))

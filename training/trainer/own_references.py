@@ -36,7 +36,7 @@ def own_references(paths: Sequence[str], host: str, view: str, schema: FeatureSc
         if wanted:
             raise BadData(
                 f"the model measures each host from its own reference: record one while {host} does its ordinary work "
-                "(python -m training.data.record --baseline), and name it with --reference"
+                "(cis490 record --baseline), and name it with --reference"
             )
         return OwnReferences(normalise.NormalReferences(channels=schema.channel_names, hosts={}, fleet=None), None)
     if not wanted:

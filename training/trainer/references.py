@@ -110,7 +110,7 @@ class Added(NamedTuple):
             if windows < fewest:
                 raise BadData(
                     f"the reference of {name} has {windows} windows, and {what} needs {fewest}: record a longer one "
-                    "(python -m training.data.record --baseline)"
+                    "(cis490 record --baseline)"
                 )
 
     def onto(self, inputs: Inputs) -> Inputs:

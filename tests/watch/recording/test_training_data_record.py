@@ -261,7 +261,7 @@ def test_the_command_line_records_and_packs(tmp_path, capsys, monkeypatch):
 def test_a_plain_user_is_told_what_to_do_instead(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("os.geteuid", lambda: 1000, raising=False)
     assert record_sample.main(["--out", str(tmp_path / "sample")]) == 1
-    assert "python -m training.data.record" in capsys.readouterr().err
+    assert "cis490 record" in capsys.readouterr().err
     assert not (tmp_path / "sample").exists()
 
 

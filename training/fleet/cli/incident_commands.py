@@ -17,7 +17,7 @@ from training.printable import one_line, printable
 
 ENDS = {"over": "", "confirmed": "confirmed", "reference": "new reference", "later": "changed again"}
 LOOK = "a change is confirmed on its host: watch --confirm-change; where its watch lost its state: judge NUMBER closed"
-NO_WATCH = "no host is watched: `python -m training.watch CKPT --receiver-url URL` starts a watch (`cis490 docs watch`)"
+NO_WATCH = "no host is watched: `cis490 watch CKPT --receiver-url URL` starts a watch (`cis490 docs watch`)"
 
 
 class IncidentVerdict(StrEnum):
