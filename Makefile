@@ -17,13 +17,13 @@ help: ## list the verbs
 setup: $(VENV)/.ready ## make .venv with everything for development
 
 $(VENV)/.ready: pyproject.toml constraints.txt $(PY)
-	@echo "Installing into $(VENV): the pinned versions of constraints.txt, 2.2 GB (a few minutes the first time)"
+	@echo "Installing into $(VENV): the pinned versions of constraints.txt, 2.2 GB, with CUDA's PyTorch 6 GB (a few minutes the first time)"
 	@$(PY) -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $(VENV)/.trains $@
 
 # What a receiver, a worker and trainers need, and nothing that tests need.
 $(VENV)/.trains: pyproject.toml constraints.txt $(PY)
-	@echo "Installing into $(VENV): the pinned versions of constraints.txt, 1.5 GB (a few minutes the first time)"
+	@echo "Installing into $(VENV): the pinned versions of constraints.txt, 1.5 GB, with CUDA's PyTorch 5 GB (a few minutes the first time)"
 	@$(PY) -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[receiver,worker,trainer]'
 	@touch $@
 
