@@ -16,6 +16,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 from training.watch.recording.behaviours import Context, behaviour, forget
@@ -53,28 +54,28 @@ def compress(ctx: Context) -> Iterator[None]:
 
 @behaviour("SQLite: insert, update, look up, and commit to disk")
 def database(ctx: Context) -> Iterator[None]:
-    db = sqlite3.connect(ctx.scratch / "work.db", isolation_level=None)
-    db.execute("PRAGMA journal_mode=WAL")
-    db.execute("PRAGMA synchronous=FULL")
-    db.execute("CREATE TABLE IF NOT EXISTS item (id INTEGER PRIMARY KEY, word TEXT, n REAL, body TEXT)")
-    db.execute("CREATE INDEX IF NOT EXISTS item_word ON item (word)")
-    rows = max(1, int(ctx.between(5, 120)))
-    while True:
-        db.execute("BEGIN IMMEDIATE")
-        words = ctx.rng.choices(WORDS, k=rows)
-        db.executemany(
-            "INSERT INTO item (word, n, body) VALUES (?, ?, ?)",
-            [(w, ctx.rng.random(), w * ctx.rng.randint(5, 60)) for w in words],
-        )
-        if ctx.rng.random() < 0.3:
-            db.execute("UPDATE item SET n = n + 1 WHERE id % 97 = ?", (ctx.rng.randrange(97),))
-        db.execute("COMMIT")
-        yield
-        for word in ctx.rng.choices(WORDS, k=ctx.rng.randint(1, 6)):
-            db.execute("SELECT count(*), avg(n), max(length(body)) FROM item WHERE word = ?", (word,)).fetchone()
-        if ctx.rng.random() < 0.02:
-            db.execute("DELETE FROM item WHERE id % 3 = 0")
-        yield
+    with closing(sqlite3.connect(ctx.scratch / "work.db", isolation_level=None)) as db:
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("PRAGMA synchronous=FULL")
+        db.execute("CREATE TABLE IF NOT EXISTS item (id INTEGER PRIMARY KEY, word TEXT, n REAL, body TEXT)")
+        db.execute("CREATE INDEX IF NOT EXISTS item_word ON item (word)")
+        rows = max(1, int(ctx.between(5, 120)))
+        while True:
+            db.execute("BEGIN IMMEDIATE")
+            words = ctx.rng.choices(WORDS, k=rows)
+            db.executemany(
+                "INSERT INTO item (word, n, body) VALUES (?, ?, ?)",
+                [(w, ctx.rng.random(), w * ctx.rng.randint(5, 60)) for w in words],
+            )
+            if ctx.rng.random() < 0.3:
+                db.execute("UPDATE item SET n = n + 1 WHERE id % 97 = ?", (ctx.rng.randrange(97),))
+            db.execute("COMMIT")
+            yield
+            for word in ctx.rng.choices(WORDS, k=ctx.rng.randint(1, 6)):
+                db.execute("SELECT count(*), avg(n), max(length(body)) FROM item WHERE word = ?", (word,)).fetchone()
+            if ctx.rng.random() < 0.02:
+                db.execute("DELETE FROM item WHERE id % 3 = 0")
+            yield
 
 
 @behaviour("a web server on loopback and clients that load pages from it", paced=False)
