@@ -560,8 +560,8 @@ def test_files_of_the_performance_monitor_become_a_data_set_or_are_refused(run, 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["a.csv", "--sysstat", "b"], "give one file, or one of --pcp, --prometheus, --sysstat, --perfmon"),
-        (["--sysstat", "b", "--pcp", "c"], "give one file, or one of"),
+        (["a.csv", "--sysstat", "b"], "give files, or one of --pcp, --prometheus, --sysstat, --perfmon"),
+        (["--sysstat", "b", "--pcp", "c"], "give files, or one of"),
         (["--sysstat", "b", "--label", "x"], "--label has no effect on --sysstat"),
         (["--sysstat", "b", "--benign", "x"], "--benign has no effect on --sysstat without --labels-from"),
         (["--sysstat", "b", "--every-s", "3"], "--every-s has no effect on --sysstat"),

@@ -115,6 +115,7 @@ SAME = [
     Change("reversed rows", "order", lambda rows, _: rows.reverse()),
     Change("every row twice", "order", lambda rows, _: pl.concat([rows, rows])),
     Change("columns in another order", "columns' order", lambda rows, first: rows.select(*[n for n in first if n in rows.columns], pl.exclude(first)), draws=st.permutations(["t", "host", "episode", "label"])),
+    Change("an index of pandas", "columns", lambda rows, _: rows.with_row_index("Unnamed: 0")),
 ]  # fmt: skip
 
 # The same windows in another order, or beside something that carries nothing: figures may move, and hardly.
@@ -163,7 +164,6 @@ REFUSED = [
     Change("a running total", "columns", _column(sent=pl.col("x").abs().cum_sum()), says="a row number or a running total"),
     Change("a total that begins anew", "columns", _column(sent=pl.col("x").abs().cum_sum() % 200), says="a running total that was reset"),
     Change("a noisy copy of the label", "columns", lambda rows, _: rows.with_columns(busy=attack(rows) ^ (pl.int_range(pl.len()) % 41 == 0)), says="like a copy of the label"),
-    Change("an index of pandas", "columns", lambda rows, _: rows.with_row_index("Unnamed: 0"), says="pandas: index=False"),
     Change("ids by a near name", "columns", _column(episode_id=pl.col("episode").rank("dense")), says="may both be the episode"),
     Change("a large offset", "values", _column(x=pl.col("x") + 4e9), says="subtract a constant"),
     Change("a number for missing", "values", _column(x=pl.when(pl.int_range(pl.len()) % 31 == 7).then(-999.0).otherwise("x")), says="far from all its other values"),
