@@ -52,7 +52,7 @@ def raising(error):
         (
             ModuleNotFoundError("No module", name="numpy.linalg"),
             Exit.BUG,
-            "numpy.linalg is not installed here: run pip",
+            "numpy.linalg is not installed here: run",
         ),
     ],
 )
