@@ -1,6 +1,7 @@
 """Labels from a log of incidents: each sample gets the label of its time, or none, and what was left out is said."""
 
 import datetime as dt
+import json
 
 import numpy as np
 import polars as pl
@@ -12,6 +13,7 @@ from table_changes import recordings
 from training.data import ingest
 from training.data.coded import Coded
 from training.data.ingest.incident_log import IncidentLog, label_samples
+from training.data.ingest.samples import classes_of_points
 
 pytestmark = pytest.mark.half
 
@@ -89,6 +91,94 @@ def test_dates_without_a_zone_are_not_held_against_seconds_since_1970(ingested):
     assert "incidents.csv has numbers" in ingested.refused(dated, *CUT, *written(ingested, log))
     zoned = text.with_columns(pl.col("start", "end") + "Z")
     assert ingested.taken(seconds, *CUT, *written(ingested, zoned), "--rest", "normal")["windows"] > 0
+
+
+def seen(ingested):
+    data = ingested.load()
+    names = sorted(data.label_map, key=data.label_map.get)
+    return data.rows.t_start.tolist(), [names[number] for number in data.rows.label]
+
+
+@pytest.mark.parametrize("form", ["pairs by file", "pairs by host", "records"])
+def test_intervals_in_json_label_as_a_log_does(ingested, form):
+    """The labels of the Numenta benchmark: an interval has its last moment in it."""
+    rows = recordings("ab", 2).with_columns(pl.col("t") + BEGIN).drop("episode")
+    spans = {
+        host: [[BEGIN + 1000 * n + 20, BEGIN + 1000 * n + 39] for n in (at, at + 1)]
+        for host, at in (("a", 0), ("b", 2))
+    }
+    for host, of in rows.drop("label").group_by("host"):
+        of.drop("host").write_csv(ingested.tmp_path / f"{host[0]}.csv")
+    files = [str(ingested.tmp_path / f"{host}.csv") for host in spans]
+    rows.drop("host").drop("label").write_csv(whole := ingested.tmp_path / "whole.csv")
+    content, flags = {
+        "pairs by file": ({"real/whole.csv": [*spans["a"], *spans["b"]], "real/other.csv": [[0, 1]]}, [str(whole)]),
+        "pairs by host": ({f"x/{host}.csv": of for host, of in spans.items()}, [*files, "--host-from", "file"]),
+        "records": ([{"start": low, "end": high + 1} for of in spans.values() for low, high in of], [str(whole)]),
+    }[form]
+    (path := ingested.tmp_path / "windows.json").write_text(json.dumps(content))
+    code, said = ingested(None, *flags, *CUT, "--labels-from", str(path), "--rest", "normal")
+    assert code == 0, said
+    times, labels = seen(ingested)
+    assert set(labels) == {"anomaly", "normal"}
+    assert [label == "anomaly" for label in labels] == [(t - BEGIN) % 1000 >= 20 for t in times]
+
+
+LABEL_FILES = {
+    "labels.csv with times": lambda rows, path: rows.select("t", "label").write_csv(path),
+    "labels.csv": lambda rows, path: rows.select("label").write_csv(path),
+    "labels.txt": lambda rows, path: path.write_text("\n".join(rows["label"].cast(pl.String))),
+    "labels.npy": lambda rows, path: np.save(path, rows["label"].to_numpy()),
+    "labels.csv with an index": lambda rows, path: rows.select("label").with_row_index("").write_csv(path),
+}
+
+
+@pytest.mark.parametrize(
+    ("form", "kind"),
+    [
+        *zip(LABEL_FILES, [pl.Float64, pl.String, pl.Int64, pl.Boolean, pl.Int64], strict=True),
+        ("labels.txt", pl.String),
+    ],
+)
+def test_a_second_file_has_the_label_of_each_row(ingested, form, kind):
+    rows = recordings().with_columns(label=(pl.col("label") == "attack").cast(pl.Int64).cast(kind))
+    ingested.taken(rows, *CUT)
+    expected = seen(ingested)
+    path = ingested.tmp_path / form.split()[0]
+    LABEL_FILES[form](rows, path)
+    flags = (*CUT, "--labels-from", str(path))
+    found = ingested.taken(rows.drop("label"), *flags)
+    assert seen(ingested) == expected
+    assert found["understood"]["roles"][path.name] == "class"
+    bare = rows.drop("label", "t", "episode")
+    assert ingested.taken(bare, *flags, "--hz", "1")["windows"] > 0
+    assert "a label for each row, so --rest has no effect" in ingested.refused(bare, *flags, "--rest", "x")
+    short = ingested.refused(bare.head(300), *flags, "--hz", "1")
+    assert "labels.csv has 320 labels, and the table 300 rows".replace("labels.csv", path.name) in short
+
+
+@given(st.lists(st.sampled_from([0, 0, 0, 1, 2, 3]), min_size=9, max_size=40), st.integers(2, 6))
+def test_a_window_has_the_class_of_the_marked_samples_in_it(label, samples):
+    """The classes 0 and 1 are benign."""
+    begins = np.arange(len(label) - samples + 1)
+    expected = []
+    for low in begins.tolist():
+        here = set(label[low : low + samples])
+        found = here - {0, 1} or here
+        expected.append(found.pop() if len(found) == 1 else -1)
+    assert classes_of_points(np.array(label), begins, samples, {0, 1}).tolist() == expected
+
+
+def test_single_marked_samples_label_the_windows_that_hold_them(ingested):
+    rows = recordings("ab", 2, samples=80)
+    rows = rows.with_columns(label=(pl.col("t") % 1000).is_in([33.0, 55.0]).cast(pl.Int64))
+    assert ingested.taken(rows, *CUT)["labels"] == {"benign": 4 * (15 + 9 + 11)}
+    left = ingested.taken(rows, *CUT)["understood"]["left_out"]
+    assert "8 of 8 stretches of malicious: shorter than a window of 4 s (--points labels each window" in left[0]
+    ingested.taken(rows, *CUT, "--points", "--stride-s", "1")
+    times, labels = seen(ingested)
+    assert [label == "malicious" for label in labels] == [30 <= t % 1000 <= 33 or 52 <= t % 1000 <= 55 for t in times]
+    assert len(times) == 4 * 77
 
 
 @pytest.mark.parametrize(

@@ -87,14 +87,18 @@ def dialect_of(path: Path, names: Sequence[str]) -> Dialect:
             lines = list(islice(file, skip, skip + SNIFFED_ROWS))
         if any(sign in line for line in lines[:2] for sign in DELIMITERS if sign != " "):
             raise DataError(f"{path} has lines of unlike numbers of columns: {_torn(lines, skip)}.")
-        raise DataError(f"{path} has one column: a table needs at least a time or a window, and a channel.")
+        if not all(map(_is_number, lines[1:])):
+            raise DataError(f"{path} has one column: a table needs at least a time or a window, and a channel.")
+    if len(names) == 1 < columns:
+        names = [f"{names[0]}{number}" for number in range(1, columns + 1)]
     if names and len(names) != columns:
         raise DataError(f"--columns names {len(names)} columns, and {path} has {columns}.")
     if not header:
-        names = names or _named_in(remark, delimiter, columns)
+        names = names or (_named_in(remark, delimiter, columns) if columns > 1 else ["value"])
         if not names:
             raise DataError(
-                f"{path} does not name its columns: name all {columns} with --columns NAME,NAME,…, or in a first line."
+                f"{path} does not name its columns: name all {columns} with --columns NAME,NAME,…, or in a first line "
+                "(--columns c stands for c1, c2, …)."
             )
     elif names:
         raise DataError(f"{path} names its columns in its first line: leave --columns out, or that line.")
@@ -108,6 +112,14 @@ def dialect_of(path: Path, names: Sequence[str]) -> Dialect:
         mixed_ends=_has_mixed_ends(path),
         aligned=aligned,
     )
+
+
+def _is_number(line: str) -> bool:
+    try:
+        float(line.strip() or "0")
+    except ValueError:
+        return False
+    return True
 
 
 def _dividing(head: Path) -> str:

@@ -1,4 +1,4 @@
-"""Label samples by a log of incidents (from, to, what), for a table that has no labels.
+"""Label samples by another file than their table's: a log of incidents (from, to, what), or a label for each row.
 
 A sample during an incident of its host gets the incident's label; if the log has no hosts, each incident counts on
 every host. A sample in two incidents with different labels gets no label. A sample in no incident gets no label,
@@ -6,10 +6,12 @@ because a log has only what people noticed, unless --rest names a class for samp
 label are left out, counted and reported.
 """
 
+import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 import numpy as np
@@ -20,9 +22,14 @@ from training.data.coded import Coded
 from training.data.doubts.spelling import tidy
 from training.data.errors import DataError
 from training.data.ingest import times
-from training.data.ingest.roles import NAMES, Role, plain, unit_in, words_of
+from training.data.ingest.cells import PARQUET
+from training.data.ingest.dialect import encoding_of
+from training.data.ingest.opened import opened
+from training.data.ingest.roles import NAMES, Role, is_row_number, plain, roles_of, unit_in, words_of
+from training.data.ingest.several import ENDINGS
 from training.data.ingest.tables import Stored, read_plain
-from training.data.values import Floats, Names
+from training.data.scratch import WorkingMemory
+from training.data.values import AnyArray, Floats, Names
 from training.printable import some
 
 # The names of its columns, plain: the first is what messages call it.
@@ -35,6 +42,88 @@ COLUMNS = words_of(
 )
 HOST = NAMES[Role.HOST]
 SHOWN = 3  # incidents named in one sentence
+UNNAMED = "anomaly"  # the class of incidents that no column names
+DIVIDED = re.compile(r"[,;|\t ]")
+
+
+class Said(NamedTuple):
+    """What the file of --labels-from holds: a table ``rows``, or the intervals of an archive of labels."""
+
+    rows: pl.DataFrame
+    is_pairs: bool = False  # of a first and last moment, both in the interval
+
+    @property
+    def is_log(self) -> bool:
+        """True for incidents, False for a label of each row."""
+        return any(plain(name) in (*COLUMNS["start"], *COLUMNS["end"]) for name in self.rows.columns)
+
+
+def read_said(path: Path, hosts: Mapping[str, str | None], room: WorkingMemory) -> Said:
+    """Return the content of a file of labels: a table, one label a line, or a JSON object with intervals by file name.
+
+    ``hosts`` has the names of the table's files without their endings, and the host that each stands for. Raises
+    DataError.
+    """
+    with suppress(ValueError):
+        found = json.loads(path.read_bytes()) if path.suffix.lower() == ".json" else None
+        if isinstance(found, dict):
+            return Said(_pairs(path, found, hosts), is_pairs=True)
+    with opened(path, room) as table:
+        if table.suffix.lower() == PARQUET:
+            return Said(read_plain(table))
+        lines = [line.strip() for line in table.read_text(encoding_of(table)).splitlines()]
+        cells = [line for line in lines if line]
+        return Said(read_plain(table) if any(map(DIVIDED.search, cells)) else pl.DataFrame({"": cells}))
+
+
+def _pairs(path: Path, found: Mapping[str, object], hosts: Mapping[str, str | None]) -> pl.DataFrame:
+    """Return the incidents in the entries that are called after the table's files, with the files' hosts if they have
+    some; a single moment begins and ends its incident."""
+    rows = []
+    for name, entries in found.items():
+        stem = ENDINGS.sub("", PurePosixPath(name).name)
+        for entry in entries if stem in hosts and isinstance(entries, list) else ():
+            pair = entry if isinstance(entry, list) else [entry, entry]
+            if len(pair) != 2 or not all(isinstance(moment, str | int | float) for moment in pair):
+                raise DataError(f"The entry {name!r} of {path} must hold pairs of a start and an end.")
+            rows.append((*pair, hosts[stem]))
+    if not rows:
+        raise DataError(
+            f"{path} has no incidents of {listed(list(hosts))}: it names {listed(list(found))}; an entry is called "
+            "after the file that it labels."
+        )
+    table = pl.DataFrame(rows, schema=["start", "end", "host"], orient="row", strict=False)
+    return table if any(hosts.values()) else table.drop("host")
+
+
+def labels_of_rows(path: Path, said: Said, height: int) -> Coded:
+    """Return the labels in ``said``, which has one for each of the ``height`` rows of a table. Raises DataError."""
+    rows, name = said.rows, said.rows.columns[0]
+    if rows.width > 1:
+        roles = roles_of(rows.columns, {}, str(path))
+        rest = [one for one in rows.columns if one not in roles.names and not is_row_number(one)]
+        name = roles.columns.get(Role.LABEL, rest[0] if len(rest) == 1 else "")
+        if name not in rows.columns:
+            raise DataError(
+                f"{path} has no column 'start' and no 'label': bring incidents (start, end, label and, if there are "
+                "several hosts, host), or one label for each row of the table."
+            )
+    cells = rows[name].cast(pl.String)
+    if rows.width == 1 and (cells.len() == height + 1 or plain(cells[0]) in NAMES[Role.LABEL]):
+        cells = cells[1:]  # below its name
+    if cells.len() != height:
+        raise DataError(
+            f"{path} has {cells.len():,} labels, and the table {height:,} rows: bring one a row, or a log of incidents "
+            "with the columns start, end and label."
+        )
+    values: AnyArray
+    if cells.str.to_lowercase().is_in(["true", "false"]).all():
+        values = (cells.str.to_lowercase() == "true").to_numpy()
+    else:
+        numbers = cells.cast(pl.Float64, strict=False)
+        values = (cells.fill_null("nan") if numbers.null_count() > cells.null_count() else numbers).to_numpy()
+    names, codes = np.unique(values if values.dtype != object else values.astype(str), return_inverse=True)
+    return Coded(names, codes.astype(np.int32))
 
 
 class IncidentLog(NamedTuple):
@@ -64,11 +153,14 @@ class IncidentLog(NamedTuple):
         )
 
 
-def read_incidents(path: Path, clock: times.SaidTimes) -> IncidentLog:
-    """Return the incidents in the file ``path``; ``clock`` has the user's flags about times. Raises DataError."""
-    rows = read_plain(path)
-    names = {what: _column(rows.columns, words, what, path) for what, words in COLUMNS.items()}
+def read_incidents(path: Path, said: Said, clock: times.SaidTimes) -> IncidentLog:
+    """Return the incidents in the file ``path``, which holds ``said``; ``clock`` has the user's flags about times.
+    Raises DataError."""
+    rows = said.rows
     host = next((name for name in rows.columns if plain(name) in HOST), None)
+    if rows.width == 2 + (host is not None):
+        rows = rows.with_columns(pl.lit(UNNAMED).alias("label"))
+    names = {what: _column(rows.columns, words, what, path) for what, words in COLUMNS.items()}
     if rows.height == 0:
         raise DataError(f"{path} holds no incidents.")
     for name in names.values():
@@ -83,6 +175,7 @@ def read_incidents(path: Path, clock: times.SaidTimes) -> IncidentLog:
         raise DataError(
             f"{path} has {role} as {names['start']!r} and {end_role} as {names['end']!r}: write both alike."
         )
+    end = np.nextafter(end, np.inf) if said.is_pairs else end
     backward = np.flatnonzero(end <= start)
     if backward.size:
         raise DataError(f"Row {int(backward[0]) + 1} of {path} ends before it begins, or at once: fix it.")

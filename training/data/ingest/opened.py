@@ -202,12 +202,12 @@ def _from_npy(path: Path, folder: Path) -> Path:
     fields = [array.dtype[name] for name in array.dtype.names or ()]
     if not array.dtype.itemsize or 0 in array.shape[1:] or any(field.kind not in "fiubUSM" for field in fields):
         raise DataError(f"{path} holds other things than numbers, text and dates: write these as columns, in CSV.")
-    if array.dtype.names is None and (array.ndim != 2 or array.dtype.kind not in "fiub"):
+    if array.dtype.names is None and (array.ndim not in (1, 2) or array.dtype.kind not in "fiub"):
         raise DataError(
             f"{path} holds an array of the shape {array.shape}: a table has a row a sample and a column a channel; for "
             "windows write X (windows, channels, samples) and y into a .npz file, with numpy.savez."
         )
-    if array.dtype.names is None:  # --columns names them
+    if array.dtype.names is None:  # --columns names them, and an array of one dimension labels the rows of another
         copy = folder / f"{path.stem}.csv"
         pl.from_numpy(np.ascontiguousarray(array)).write_csv(copy, include_header=False)
         return copy

@@ -77,6 +77,7 @@ OF_TABLES = (
         "columns",
         "decimal",
         "host_from",
+        "points",
     ),
     *(role.name for role in Role),
 )
@@ -171,6 +172,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--window-s", type=_positive, help="length of the windows to cut from samples, in seconds")
     add("--stride-s", type=_positive, help="seconds from window to window (default: as --like, or half a window)")
     add("--episode-s", type=_positive, help="seconds of the episodes to cut recordings into (default: by a rule)")
+    add("--points", action="store_true",
+        help="labels mark single samples: each window that holds one gets its label")  # fmt: skip
     names("--labels", "NAME,NAME", "names of the classes, in the order of their numbers")
     names("--benign", "NAME,NAME", "classes without alarm (default: the one called benign, normal or the like)")
     add("--no-benign", action="store_true",

@@ -54,6 +54,7 @@ class WindowCut(NamedTuple):
     episode_s: float | None = None
     window_samples: int | None = None  # where no ``window_s`` is said,
     usual_stride_s: float | None = None  # and no ``stride_s``
+    points: bool = False  # labels mark single samples
 
 
 class TableClasses(NamedTuple):
@@ -375,8 +376,8 @@ def check_labels_repeated(rows: SampleRows) -> None:
     if once:
         label = rows.labels.written.get(once[0], once[0])
         raise DataError(
-            f"The label {label!r} occurs once in {rows.path}: fix it if it is misspelled, or leave its sample out "
-            f"with --unlabelled={label}."
+            f"The label {label!r} occurs once in {rows.path}: fix it if it is misspelled, leave its sample out with "
+            f"--unlabelled={label}, or say --points if it marks the windows that hold it."
         )
 
 

@@ -16,7 +16,7 @@ Without the column window, recordings are cut by ``window_s`` and ``stride_s``, 
 change of label.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import pairwise
@@ -35,7 +35,14 @@ from training.data.ingest import ingested, times
 from training.data.ingest.columns import Wanted, channel_names, check_named
 from training.data.ingest.even import GAP, SHORT
 from training.data.ingest.even_rows import as_measured, check_night, check_years, evenly, hour_left_out, rounded_times
-from training.data.ingest.incident_log import Labelled, label_samples, read_incidents, with_labels
+from training.data.ingest.incident_log import (
+    Labelled,
+    label_samples,
+    labels_of_rows,
+    read_incidents,
+    read_said,
+    with_labels,
+)
 from training.data.ingest.recorders.recorded import WINDOW_SAMPLES, RecordedTable, with_specs
 from training.data.ingest.references import MARK
 from training.data.ingest.roles import Role, Roles
@@ -58,12 +65,12 @@ from training.data.ingest.rows import (
     strings,
 )
 from training.data.ingest.series import check_series, widened
-from training.data.ingest.several import HostFrom, files_of, one_table
+from training.data.ingest.several import HostFrom, files_of, hosts_by_name, one_table
 from training.data.ingest.tables import Stored, left, read_table, stored
 from training.data.normalise import compress
 from training.data.schema import Timing
 from training.data.scratch import ROOM, WorkingMemory, blocks, columns, edges_of, release
-from training.data.values import AnyArray, Bools, Floats, Floats32, Ints
+from training.data.values import AnyArray, Bools, Codes, Floats, Floats32, Ints
 
 T = TypeVar("T")
 EPISODES_LEAST, EPISODES_MOST = 3, 10  # of a recording that is cut by the rule
@@ -72,11 +79,12 @@ ROUNDING = 1e-5  # of a window's length that was reckoned from a rate
 
 
 class Log(NamedTuple):
-    """The file of a log of incidents that labels the samples; ``rest`` is the class of samples in no incident, or
-    None."""
+    """The file that labels the samples; ``rest`` is the class of samples in no incident, or None. ``hosts`` has the
+    names by which it may call the table's files, and the host of each."""
 
     path: Path
     rest: str | None = None
+    hosts: Mapping[str, str | None] = {}
 
 
 def read_long(
@@ -101,6 +109,8 @@ def read_long(
     result does not depend on ``room``, the memory to use. Raises DataError.
     """
     files = files_of(paths)
+    if log is not None:
+        log = log._replace(hosts=hosts_by_name(files, host_from))
     with one_table(files, host_from, room) as plain:
         table = read_table(plain, roles, wanted.ignore, columns, room, decimal=decimal, level=wanted.level)
         with closing(table.store):
@@ -228,12 +238,18 @@ def _labelled(table: Stored, cut: WindowCut, log: Log) -> tuple[Stored, Labelled
         )
     if Role.WINDOW in table.roles.columns:
         raise DataError(f"{table.path} is cut into windows, which --labels-from cannot label: leave that column out.")
+    content = read_said(log.path, log.hosts, table.room)
+    if not content.is_log:
+        if log.rest is not None:
+            raise DataError(f"{log.path} has a label for each row, so --rest has no effect: leave it out.")
+        labels = Labelled(label=labels_of_rows(log.path, content, table.height))
+        return with_labels(table, labels, log.path.name), labels, cut
     if Role.TIME not in table.roles.columns:
         raise DataError(f"--labels-from needs times: {table.path} has no column of times (--time NAME names one).")
     (t, role), form = _with_format(lambda form: clock_of(table, cut._replace(time_format=form)), cut.time_format)
     assert t is not None
     incidents, of_log = _with_format(
-        lambda form: read_incidents(log.path, times.SaidTimes(unit=cut.t_unit, format=form)), cut.time_format
+        lambda form: read_incidents(log.path, content, times.SaidTimes(unit=cut.t_unit, format=form)), cut.time_format
     )
     if cut.time_format not in (form, of_log):
         raise DataError(f"--time-format has no effect on the times of {table.path} and {log.path}: leave it out.")
@@ -389,10 +405,14 @@ def _cut_windows(rows: SampleRows, cut: WindowCut, totals: Bools) -> tuple[Sampl
     check_interleaved(rows, group)
     check_night(rows, group)
     hz = rate_of(rows, cut, group)
-    check_labels_repeated(rows)
+    if not cut.points:
+        check_labels_repeated(rows)
     check_years(rows, group)
     check_rates(rows, group, hz, said=cut.hz is not None, slower=True)
     rows = evenly(rows, group, hz, totals, said=cut.hz is not None)
+    if cut.points:
+        rows = replace(rows, label=np.array(rows.label))
+    benign = {rows.labels.names.index(name) for name in (*rows.labels.benign.names, MARK) if name in rows.labels.names}
     group = rows.recording
     rounded = (*hour_left_out(rows, group, hz), *(rounded_times(rows, group, hz) if cut.hz is None else ()))
     window_s = cut.window_s or float(cut.window_samples or 0) / hz
@@ -422,11 +442,15 @@ def _cut_windows(rows: SampleRows, cut: WindowCut, totals: Bools) -> tuple[Sampl
         t, label = rows.clock[low:high], rows.label[low:high]
         unknown = _unknown(rows.values, low, high) / (t.size * rows.values.shape[1])
         counts[name] = ingested.Counts(t.size, *_gaps(t, hz), unknown)
-        edges = stretch_edges(t, label, hz)
+        edges = stretch_edges(t, np.zeros_like(label) if cut.points else label, hz)
         of, lengths = label[edges[:-1]], np.diff(edges)
         stretched += np.bincount(of, minlength=stretched.size)
         short += np.bincount(of, lengths < samples, short.size).astype(int)
         begins = starts_between(edges, samples, stride)
+        if cut.points:
+            classes = classes_of_points(label, begins, samples, benign)
+            begins, classes = begins[classes >= 0], classes[classes >= 0]
+            rows.label[low + begins] = classes  # no two windows begin at one row
         if begins.size:
             places.append((low, begins))
             episode.append(name)
@@ -440,6 +464,7 @@ def _cut_windows(rows: SampleRows, cut: WindowCut, totals: Bools) -> tuple[Sampl
         )
     left_out = [
         f"{short[number]:,} of {stretched[number]:,} stretches of {of}: shorter than a window of {window_s:g} s"
+        + ("" if cut.points or of in rows.labels.benign.names else " (--points labels each window that holds one)")
         for number, of in enumerate(rows.labels.names)
         if short[number]
     ]
@@ -550,6 +575,18 @@ def episode_length(span_s: float, window_s: float) -> float | None:
     """
     count = min(EPISODES_MOST, int(span_s / ((EPISODE_WINDOWS + 1) * window_s)))
     return None if count < EPISODES_LEAST else span_s / count * (1 + 1e-9)  # the last sample belongs to the last one
+
+
+def classes_of_points(label: Codes, begins: Ints, samples: int, benign: Collection[int]) -> Ints:
+    """Return the class of each window that begins at ``begins``: that of its samples which are not ``benign``, or the
+    benign one of all; -1 for a window with several such classes."""
+    found, several = np.full(begins.size, -1), np.zeros(begins.size, int)
+    for number in sorted(np.unique(label).tolist(), key=lambda number: number not in benign):
+        counts = np.r_[0, np.cumsum(label == number)]
+        held = counts[begins + samples] - counts[begins]
+        found[held > 0 if number not in benign else held == samples] = number
+        several += (held > 0) & (number not in benign)
+    return np.where(several > 1, -1, found)
 
 
 def stretch_edges(t: Floats, label: AnyArray, hz: float) -> Ints:

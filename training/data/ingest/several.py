@@ -99,6 +99,13 @@ def _hosts(files: Sequence[Path], host_from: HostFrom | None) -> list[str | None
     return list(found)
 
 
+def hosts_by_name(files: Sequence[Path], host_from: HostFrom | None) -> dict[str, str | None]:
+    """Return the name that labels of each file are kept under, which is its host's or its own without the ending, and
+    its host. Raises DataError as :func:`joined` does."""
+    pairs = zip(files, _hosts(files, host_from), strict=True)
+    return {host or ENDINGS.sub("", file.name): host for file, host in pairs}
+
+
 def _joined_parquet(plain: Sequence[Path], hosts: Sequence[str | None], folder: Path) -> Path:
     tables = [
         pl.scan_parquet(path) if host is None else pl.scan_parquet(path).with_columns(pl.lit(host).alias(Role.HOST))
