@@ -208,7 +208,6 @@ def test_long_tables_may_bring_their_own_windows(ingested):
         (table(label=None), (), "has no column of labels"),
         (table(cpu=None, tree=None), (), "holds no samples"),
         (table(cpu=["x"] * 80), (), "'cpu' of"),
-        (table(), (), "so it needs --window-s"),
         (table(), ("--window-s", "9"), "no stretch of 9 s"),
         (table(), ("--window-s", "1", "--oracle", "net"), "--oracle names 'net'"),
         (table(t=[None] * 80), ("--window-s", "1"), "'t' of"),

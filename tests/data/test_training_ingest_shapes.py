@@ -397,10 +397,18 @@ WIRESHARK = (
         ("a.json", b'{"status": "success", "data": {}}', "read it with --prometheus"),
         ("a.json", b'{"a": {"0": 1}}', "is no list of records"),
         ("a.json", b'[{"t": 1, "x": [1]}]', "'x' of {path} holds lists or objects"),
-        ("a.json", b'[{"t": 1', "is not JSON"),
         ("a.json", b"[" * 100_000, "is not JSON"),
         ("a.json", b'[{"t": "\xff"}]', "is not JSON"),
         ("a.json", b"[]", "holds no samples"),
+        ("a.json", b'[{"t": 1', "is not JSON (Expecting ',' delimiter in line 1, column 9)"),
+        ("a.json", b'[{"t": 1},\n{"t": 2},\n{"t" 3}]', "is not JSON (Expecting ':' delimiter in line 3, column 6)"),
+        ("a.jsonl", b'{"t": 1}\n\n{"t": 2}\n{"t" 3}\n', "is not JSON (Expecting ':' delimiter in line 4, column 6)"),
+        ("a.jsonl", b'{"t": 1}\n{"t": 2, "t": 3}\n', "A record of {path} has two members 't'"),
+        (
+            "a.arff",
+            b"@relation x\n@attribute t date 'yyyy'\n@data\n1/2/3\n",
+            "has the date '1/2/3', unlike its declared",
+        ),
         ("a.h5", b"\x89HDF\r\n\x1a\n" + bytes(99), "an HDF5 file: write its columns"),
         ("a.mat", b"MATLAB 5.0 MAT-file" + bytes(99), "with scipy.io.loadmat"),
         ("a.csv", pickle.dumps(Harmful()), "is a pickle"),
@@ -502,6 +510,20 @@ def test_pipes_devices_and_files_that_change_are_refused(ingested, tmp_path, mon
     assert f"{path} changed while it was read" in ingested.refused(path, *CUT)
 
 
+@pytest.mark.parametrize(
+    ("java", "ours"),
+    [("dd/MM/yyyy HH:mm:ss.SSS", "%d/%m/%Y %H:%M:%S.%f"), ("yy-MM-dd'T'hh:mm:ss a", "%y-%m-%dT%I:%M:%S %p")],
+)
+def test_dates_of_a_declared_format_need_no_flag(ingested, tmp_path, java, ours):
+    ingested.taken(clocked("%Y-%m-%d %H:%M:%S.%f", 2.0), "--window-s", "16")
+    expected, times = np.array(ingested.load().tensors), ingested.load().rows.t_start.tolist()
+    text = arff(clocked(f"'{ours}'", 2.0)).replace("'t' NUMERIC", f"'t' DATE \"{java}\"")
+    (path := tmp_path / "a.arff").write_text(text)
+    ingested.taken(path, "--window-s", "16")
+    np.testing.assert_array_equal(ingested.load().tensors, expected)
+    assert ingested.load().rows.t_start.tolist() == times
+
+
 def test_an_array_without_names_takes_those_that_are_said(ingested, tmp_path):
     wide = wide_table()
     ingested.taken(wide, *CUT)
@@ -598,5 +620,7 @@ def test_files_that_are_no_one_table_are_refused(ingested, tmp_path):
     assert "others are Parquet: bring them apart" in ingested(None, *files, *CUT)[1]
     (tmp_path / "c.csv").write_text("p,q\n1,2\n3,4\n")
     assert "has no column in common" in ingested(None, files[0], str(tmp_path / "c.csv"), *CUT)[1]
+    wide[300:].rename({"c1": "C1 "}).write_csv(tmp_path / "c.csv")
+    assert "has the column 'C1', and" in ingested(None, files[0], str(tmp_path / "c.csv"), *CUT)[1]
     wide.with_columns(host=pl.lit("a")).write_csv(tmp_path / "d.csv")
     assert "leave --host-from out" in ingested(None, str(tmp_path / "d.csv"), "--host-from", "file", *CUT)[1]

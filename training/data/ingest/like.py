@@ -67,9 +67,9 @@ def made_like(windows: Ingested, schema: FeatureSchema) -> Ingested:
 
 def _check_spelling(own: Sequence[str], known: Sequence[str]) -> None:
     """Raise DataError if a channel looks like another spelling of a channel that --like has and the windows lack."""
-    lacking = {_as_read(name): name for name in known if name not in own}
+    lacking = {as_read(name): name for name in known if name not in own}
     for name in own:
-        other = None if name in known else lacking.get(_as_read(name))
+        other = None if name in known else lacking.get(as_read(name))
         if other is not None:
             raise DataError(
                 f"The channel {name!r} is spelled {other!r} in --like: rename the column to {other!r} if it is that, "
@@ -77,7 +77,7 @@ def _check_spelling(own: Sequence[str], known: Sequence[str]) -> None:
             )
 
 
-def _as_read(name: str) -> str:
+def as_read(name: str) -> str:
     """Return a channel's name casefolded, without spaces, signs and unit; the name itself if nothing else would be
     left."""
     plain = unicodedata.normalize("NFKC", name).casefold()

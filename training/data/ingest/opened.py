@@ -6,13 +6,16 @@ folder until the table is read. Compressed files grow to at most ``RATIO_MAX`` t
 
 import csv
 import gzip
+import io
 import json
+import re
 import shutil
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from errno import ENOSPC
 from functools import partial
 from itertools import islice
@@ -35,6 +38,13 @@ RATIO_MAX = 200  # a table of text is packed to a tenth, and seldom to a fiftiet
 PART_BYTES = 1 << 20
 FED_BYTES = 1 << 12  # to the unpacker, which may return thousands of times as many
 JSON_BYTES = 1 << 28  # that are read at once
+# Parts of Java's formats of dates, as strptime has them; the longer ones first.
+JAVA = {
+    java: f"%{ours}"
+    for java, ours in zip(
+        ("yyyy", "yy", "MMM", "MM", "dd", "HH", "hh", "mm", "SSS", "ss", "a", "XXX", "Z"), "YybmdHIMfSpzz", strict=True
+    )
+}
 
 
 @contextmanager
@@ -230,11 +240,8 @@ def _from_json(path: Path, folder: Path) -> Path:
         raise DataError(f"{path} has {size >> 20:,} MiB, more than JSON may have: write it as CSV or Parquet.")
     content = path.read_bytes()
     try:
-        text = content.decode(json.detect_encoding(content))
-        try:
-            rows: Any = json.loads(text.removeprefix("\ufeff"))
-        except ValueError:
-            rows = [json.loads(line) for line in text.splitlines() if line.strip()]
+        text = content.decode(json.detect_encoding(content)).removeprefix("\ufeff")
+        rows: Any = _contents(text, path)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is not JSON ({error}).") from None
     if isinstance(rows, dict) and "sysstat" in rows:
@@ -255,6 +262,35 @@ def _from_json(path: Path, folder: Path) -> Path:
     return _written(table, folder, path)
 
 
+def _contents(text: str, path: Path) -> Any:
+    """Return the content of a text of JSON, or a list of the contents of its lines. Raises ValueError, DataError."""
+    try:
+        return _parsed(text, path)
+    except json.JSONDecodeError as whole:
+        rows, lines = [], text.split("\n")
+        for line in lines:
+            try:
+                rows += [_parsed(line, path)] if line.strip() else []
+            except json.JSONDecodeError as error:
+                found, number = (error, lines.index(line) + 1) if rows else (whole, whole.lineno)
+                raise ValueError(f"{found.msg} in line {number}, column {found.colno}") from None
+        return rows
+
+
+def _parsed(text: str, path: Path) -> Any:
+    """Return the content of a text of JSON. Raises ValueError, DataError for an object with two members of one name."""
+
+    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise DataError(f"A record of {path} has two members {twice!r}: give each a name of its own.")
+        return found
+
+    return json.loads(text, object_pairs_hook=members)
+
+
 def _is_value(value: object) -> bool:
     return value is None or isinstance(value, str | int | float)
 
@@ -266,6 +302,7 @@ def _text(value: object) -> str | None:
 def _from_arff(path: Path, folder: Path) -> Path:
     """Write a table of an ARFF file, whose header names the columns, as CSV."""
     copy, names, is_data, rows = folder / f"{path.stem}.csv", list[str](), False, 0
+    dates: dict[int, str] = {}  # the format of each column of dates
     with path.open(encoding="utf-8", errors="replace") as file, copy.open("w", encoding="utf-8", newline="\n") as out:
         for line in file:
             words = line.strip()
@@ -274,15 +311,39 @@ def _from_arff(path: Path, folder: Path) -> Path:
             if is_data:
                 if words.startswith("{"):
                     raise DataError(f"{path} has sparse rows ({{1 2.5, …}}): write it as CSV.")
-                rows += out.write(words.replace("'", '"') + "\n")
+                words = words.replace("'", '"')
+                rows += out.write((_dated(words, dates, path) if dates else words) + "\n")
             elif words.lower().startswith("@attribute"):
-                names.append(_attribute(words.split(None, 1)[1]))
+                name = _attribute(words.split(None, 1)[1])
+                if form := re.search(r"(?i)\sdate\s+['\"](.*)['\"]$", words):
+                    dates[len(names)] = _of_java(form[1])
+                names.append(name)
             elif words.lower().startswith("@data"):
                 is_data = True
                 out.write(",".join('"' + name.replace('"', '""') + '"' for name in names) + "\n")
     if not rows:
         raise DataError(f"{path} has no rows behind @data: write it again, as CSV.")
     return copy
+
+
+def _of_java(form: str) -> str:
+    """Return a format of Java's dates as strptime has it."""
+    for java, ours in JAVA.items():
+        form = form.replace(java, ours)
+    return form.replace('"', "").replace("'", "")
+
+
+def _dated(line: str, dates: Mapping[int, str], path: Path) -> str:
+    """Return a row of an ARFF file with its dates as ISO 8601 writes them. Raises DataError."""
+    (row,) = csv.reader([line])
+    for place, form in dates.items():
+        if row[place] != "?":
+            try:
+                row[place] = datetime.strptime(row[place], form).isoformat(" ")  # noqa: DTZ007 - as it is written
+            except ValueError:
+                raise DataError(f"{path} has the date {row[place]!r}, unlike its declared format: fix it.") from None
+    csv.writer(line_out := io.StringIO(), lineterminator="").writerow(row)
+    return line_out.getvalue()
 
 
 def _attribute(rest: str) -> str:

@@ -63,7 +63,7 @@ NAMES = {
     for role, names in words_of(
         """
         t timestamp time datetime ts date unixtime elapsed zeitstempel zeit uhrzeit datum
-        label y phase target class category klasse annotation isanomaly isattack
+        label y phase target class category klasse annotation anomaly attack outlier normal/attack attacklabel
         host hostname machine computer node nodename server rechner
         episode session recording run trial
         window
@@ -78,7 +78,7 @@ NAMED = tuple(role for role in Role if role is not Role.KEY)
 LABEL_FIRST = ("label", "y", "phase")  # the first of them is the label, the others are second labels
 SECOND = (  # beside a label, each of them says more of the same
     *("changepoint", "attackcat", "attackcategory", "attacktype", "attackname", "anomalytype", "anomalyclass"),
-    *("subtype", "subcategory", "sublabel", "labelname", "labeltype", "multilabel", "binarylabel"),
+    *("subtype", "subcategory", "sublabel", "type", "labelname", "labeltype", "multilabel", "binarylabel"),
 )
 DAYS, CLOCKS = ("date", "datum"), ("time", "zeit", "uhrzeit")  # a date in one column, the time of day in the next
 UNITS_OF_TIMES = {
@@ -203,11 +203,13 @@ def _may_be(role: Role, name: str, names: Sequence[str]) -> bool:
 
 
 def _word(role: Role, name: str) -> str:
-    """Return the plain name as ``NAMES`` lists it: without a final "id" if it is listed only so, and for times without
-    a unit."""
+    """Return the plain name as ``NAMES`` lists it: without a final "id" if it is listed only so, for labels without
+    "is" before it, and for times without a unit."""
     if role is Role.TIME and unit_in(name) and not IN_BRACKETS.search(name):
         name = SUFFIX.sub("", name)
     word = plain(name)
+    if role is Role.LABEL:
+        word = word.removeprefix("is")
     return word if word in NAMES[role] else word.removesuffix("id")
 
 

@@ -33,7 +33,7 @@ COUNTED = "the rows counted at --hz"  # a role of times
 WHOLE_MAX = 2**53  # beyond it not each whole number is a float
 SHOWN = 8  # columns in one sentence
 UNIT_BEHIND = r"\s*[+-]?\d[\d.,' ]*\s*(%|[A-Za-zµ°][A-Za-z/°]{0,6})\s*$"  # 5.3 %, 12 MB/s
-ALSO_BENIGN = ("healthy", "good", "legit", "gutartig")  # names of columns that are 1 where all is well
+ALSO_BENIGN = ("healthy", "good", "legit", "gutartig", "normal/attack")  # names of columns that are 1 where all is well
 INTERLEAVED_MIN, INTERLEAVED_ROWS = 20, 4096  # rows that show it, and that are enough
 RUN_MIN = 4.0  # rows in a row with rising times, on average, that shuffling does not make
 

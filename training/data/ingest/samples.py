@@ -398,9 +398,9 @@ def _check_inside(rows: SampleRows, samples: int, hz: float) -> None:
 
 def _cut_windows(rows: SampleRows, cut: WindowCut, totals: Bools) -> tuple[SampleRows, ingested.Ingested]:
     if cut.window_s is None and cut.window_samples is None:
-        raise DataError(
-            f"{rows.path} has no column of windows, so it needs --window-s: the seconds that a window is to have."
-        )
+        cut = cut._replace(window_samples=WINDOW_SAMPLES)
+        usual = f"Windows have {WINDOW_SAMPLES} samples, since nothing says their length: --window-s S sets it."
+        rows = replace(rows, notes=(*rows.notes, usual))
     group = rows.recording
     check_interleaved(rows, group)
     check_night(rows, group)

@@ -18,6 +18,7 @@ import polars as pl
 from training.certain import certain
 from training.data.errors import DataError
 from training.data.ingest.cells import PARQUET, open_cells
+from training.data.ingest.like import as_read
 from training.data.ingest.opened import opened
 from training.data.ingest.roles import Role
 from training.data.ingest.tables import CELL_BYTES
@@ -80,8 +81,23 @@ def joined(files: Sequence[Path], folder: Path, host_from: HostFrom | None, room
             raise DataError(f"{files[is_parquet.index(False)]} is text and others are Parquet: bring them apart.")
         hosts = _hosts(files, host_from)
         if all(is_parquet):
+            _check_spelled(files, [list(pl.read_parquet_schema(path)) for path in plain])
             return _joined_parquet(plain, hosts, folder)
         return _joined_text(files, plain, hosts, folder, room)
+
+
+def _check_spelled(files: Sequence[Path], columns: Sequence[Sequence[str]]) -> None:
+    """Raise DataError if a file has a column that the first lacks, and whose name looks like another spelling of a
+    column that the file lacks."""
+    for file, names in zip(files, columns, strict=True):
+        lacking = {as_read(name): name for name in columns[0] if name not in names}
+        for name in names:
+            other = lacking.get(as_read(name))
+            if other is not None and name not in columns[0]:
+                raise DataError(
+                    f"{file} has the column {name!r}, and {files[0]} {other!r}: spell them alike if they are one "
+                    "channel, else give them names of their own."
+                )
 
 
 def _hosts(files: Sequence[Path], host_from: HostFrom | None) -> list[str | None]:
@@ -133,6 +149,7 @@ def _joined_text(
         names = list(dict.fromkeys(name for store in stores for name in store.names))
         if hosts[0] is not None and Role.HOST in names:
             raise DataError(f"The tables have a column {str(Role.HOST)!r}: leave --host-from out.")
+        _check_spelled(files, [store.names for store in stores])
         for file, store in zip(files, stores, strict=True):
             if not {*store.names} & {*stores[0].names}:
                 raise DataError(f"{file} has no column in common with {files[0]}: bring tables of one kind.")
