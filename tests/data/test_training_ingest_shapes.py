@@ -149,6 +149,32 @@ def test_labels_that_differ_by_a_space_inside_are_one_misspelled(ingested):
     assert "differ by" in ingested.refused(wide_table().with_columns(label=odd), *CUT)
 
 
+@pytest.mark.parametrize("name", ["anomaly", "is_anomaly", "Attack", "Class", "outlier", "isAttack"])
+def test_a_table_with_times_and_labels_needs_no_flag(ingested, name):
+    rows = wide_table().with_columns(label=(pl.col("label") == "attack").cast(pl.Int64)).rename({"label": name})
+    found = ingested.taken(rows)
+    assert found["labels"] == ingested.taken(rows, "--window-s", "16")["labels"]
+    assert "Windows have 16 samples, since nothing says their length: --window-s S sets it." in found["notes"]
+
+
+@pytest.mark.parametrize(
+    ("column", "labels", "sentence"),
+    [
+        ("Normal/Attack", ["1", "0"], "so that 1 or true may be it"),
+        ("Attack LABEL (1:No Attack, -1:Attack)", ["1", "-1"], "Name the benign class"),
+        ("Class", ["1", "2"], "Name the benign class"),
+    ],
+)
+def test_which_number_is_benign_is_asked(ingested, column, labels, sentence):
+    first, other = (pl.lit(int(one)) for one in labels)
+    rows = wide_table().with_columns(pl.when(pl.col("label") == "normal").then(first).otherwise(other).alias(column))
+    assert sentence in ingested.refused(rows.drop("label"))
+    found = ingested.taken(rows.drop("label"), "--benign", labels[0])
+    expected = ingested.taken(wide_table())["labels"]
+    assert sorted(found["labels"].values()) == sorted(expected.values())
+    assert found["benign"]["classes"] == [labels[0]]
+
+
 @pytest.mark.parametrize("name", ["", "Unnamed: 0", "index", "id"])
 @pytest.mark.parametrize("first", [0, 1, 5000])
 def test_a_number_of_the_rows_is_left_out_and_another_id_is_not(ingested, name, first):
@@ -281,6 +307,80 @@ def test_a_clock_of_twelve_hours_without_am_and_pm_is_refused(ingested, flags):
 
 def test_mornings_alone_have_a_clock_of_24_hours(ingested):
     assert ingested.taken(clocked("%Y-%m-%d %H:%M:%S", 60.0, samples=200), "--window-s", "600")
+
+
+def starts(ingested):
+    return ingested.load().rows.t_start.tolist()
+
+
+@pytest.mark.parametrize(
+    ("form", "flags", "first"),
+    [
+        ("%H:%M:%S", (), "say that of the first row, as in --day"),
+        ("%I:%M:%S.%f %p", (), "say that of the first row, as in --day"),
+        ("%H-%M-%S", ("--time-format", "%H-%M-%S"), "has no year: say the date of the first row with --day"),
+        ("%d-%m %H:%M:%S", ("--time-format", "%d-%m %H:%M:%S"), "has no year: say the date of the first row"),
+        ("%b %d %H:%M:%S", ("--time-format", "%b %d %H:%M:%S"), "has no year: say the date of the first row"),
+    ],
+)
+def test_times_without_a_date_or_a_year_begin_on_the_day_that_is_said(ingested, form, flags, first):
+    """Two hosts, each of which passes midnight."""
+    begins = ("2026-03-01T23:58:00", "2026-03-01T23:59:30")
+
+    def hosts(form):
+        tables = [clocked(form, 1.0, begin).with_columns(host=pl.lit(begin[-5:])) for begin in begins]
+        return pl.concat([tables[0], tables[1].with_columns(c0=pl.lit(1.5) * noise(320, 9), c1=noise(320, 8))])
+
+    ingested.taken(hosts("%Y-%m-%d %H:%M:%S"), *CUT)
+    expected = starts(ingested)
+    assert first in ingested.refused(hosts(form), *CUT, *flags)
+    ingested.taken(hosts(form), *CUT, *flags, "--day", "2026-03-01")
+    assert starts(ingested) == expected
+
+
+def test_a_day_that_helps_nothing_is_refused(ingested, capsys):
+    dated = clocked("%Y-%m-%d %H:%M:%S")
+    assert "so --day has no effect" in ingested.refused(dated, *CUT, "--day", "2026-03-01")
+    old = clocked("%d-%m %H:%M:%S", 86_400.0 * 2, "2026-11-01")
+    flags = ("--window-s", "1000000", "--time-format", "%d-%m %H:%M:%S", "--day", "2026-11-01")
+    assert "pass New Year without naming it" in ingested.refused(old, *flags)
+    with pytest.raises(SystemExit):
+        ingest.main(["a.csv", "--day", "monday"])
+    assert "must be a date such as 2026-11-20" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("parts", ["%Y,%-m,%d,%H", "%Y,%m,%-d", "%Y,%m,%d,%-H,%M,%S", "%Y%m%d,%H:%M:%S"])
+def test_a_time_may_stand_in_several_columns(ingested, parts):
+    step = 86_400.0 if parts.endswith("d") else 3600.0
+    rows, cut = clocked("%Y-%m-%d %H:%M:%S", step, "2026-02-27"), ("--window-s", str(8 * step))
+    ingested.taken(rows, *cut)
+    expected, data = starts(ingested), np.array(ingested.load().tensors)
+    names = ("date", "time") if ":" in parts else ("year", "month", "day", "hour", "minute", "second")
+    columns = zip(*(one.split(",") for one in clocked(parts, step, "2026-02-27")["t"]), strict=True)
+    apart = rows.drop("t").with_columns(pl.Series(name, cells) for name, cells in zip(names, columns, strict=False))
+    ingested.taken(apart, *cut)
+    assert starts(ingested) == expected
+    np.testing.assert_array_equal(ingested.load().tensors, data)
+
+
+def test_a_part_of_the_time_that_is_no_number_is_refused(ingested):
+    rows = wide_table().drop("t").with_columns(year=2026, month=pl.lit("May"), day=1)
+    assert "The column 'month' of " in ingested.refused(rows, *CUT)
+
+
+@pytest.mark.parametrize("hz", [2, 5])
+def test_rows_under_one_second_are_spread_at_the_rate_that_is_said(ingested, hz):
+    rows = wide_table(step_s=1 / hz)
+    ingested.taken(rows, *CUT)
+    expected, data = starts(ingested), np.array(ingested.load().tensors)
+    whole = rows.with_columns(t=pl.col("t").floor())
+    assert f"or its times are rounded (say their rate with --hz {hz})" in ingested.refused(whole, *CUT)
+    found = ingested.taken(whole, *CUT, "--hz", str(hz))
+    assert starts(ingested) == pytest.approx(expected)
+    np.testing.assert_array_equal(ingested.load().tensors, data)
+    assert f"About {hz} rows share one time: spread over the 1 s until the next, by --hz." in found["notes"]
+    several = pl.concat([wide_table().with_columns(pl.col("c0", "c1", "c2") + 9000.0 * n) for n in range(hz)]).sort("t")
+    assert f"alternate between {hz} recordings" in ingested.refused(several, *CUT, "--hz", str(hz))
 
 
 # -- files -------------------------------------------------------------------------------------------------------------

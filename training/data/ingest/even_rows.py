@@ -8,7 +8,7 @@ import numpy as np
 from training.data.errors import DataError
 from training.data.ingest import even, times
 from training.data.ingest.columns import Wanted, check_rounding_of, check_total
-from training.data.ingest.rows import SampleRows, check_begun_once, name_of, steps_inside
+from training.data.ingest.rows import SampleRows, check_begun_once, check_interleaved, name_of, steps_inside
 from training.data.scratch import edges_of, release, spans
 from training.data.values import AnyArray, Bools, Codes, Floats
 from training.printable import some
@@ -18,7 +18,41 @@ YEAR_S = 365 * 86_400.0
 HOUR_S = 3600.0
 MORE_IN_HOUR = 1.15  # times the samples that an hour has elsewhere
 HOUR_MIN = 20  # samples of an hour that show its rate
+APART_MAX = 32  # recordings whose rows are looked for among those of one time
 SHOWN = 3  # recordings in one sentence
+
+
+def spread(rows: SampleRows, hz: float | None) -> SampleRows:
+    """Return the sorted rows; if most share their time with others, as times without fractions do, and the user gave
+    the rate ``hz``, those of one time are spread over the time until the next.
+
+    Raises DataError if the rows of one time seem to be of several recordings.
+    """
+    shared = _shared(rows)
+    if hz is None or shared is None:
+        return rows
+    each, step = shared
+    for by in range(2, min(round(each), APART_MAX) + 1):
+        check_interleaved(rows, rows.recording, by)
+    t, group = rows.clock, rows.recording
+    begins = np.flatnonzero(np.r_[True, (np.diff(t) != 0) | (np.diff(group) != 0)])
+    counts = np.diff(np.r_[begins, t.size])
+    place = np.arange(t.size) - np.repeat(begins, counts)
+    full = np.where(counts * even.GAP < each, each, counts)  # of a time with fewer rows, some are lost
+    note = f"About {each:g} rows share one time: spread over the {step:g} s until the next, by --hz."
+    return replace(rows, t=t + place * step / np.repeat(full, counts), notes=(*rows.notes, note))
+
+
+def _shared(rows: SampleRows) -> tuple[float, float] | None:
+    """Return the usual number of rows of one time, and the step to the next time; None if most rows have their own."""
+    if rows.t is None or rows.window is not None:
+        return None
+    steps = steps_inside(rows, rows.recording)
+    rises = steps[steps > 0]
+    if not rises.size or (steps == 0).sum() < steps.size / 2:
+        return None
+    edges = np.flatnonzero(np.r_[True, steps != 0, True])
+    return float(np.median(np.diff(edges))), float(np.median(rises))
 
 
 def as_measured(rows: SampleRows, names: Sequence[str], wanted: Wanted) -> SampleRows:
@@ -171,8 +205,13 @@ def _two_rows(rows: SampleRows, row: int) -> DataError:
         f"Two rows of {name_of(rows, row)} have the time {rows.clock[row]:.10g}, and differ in label, or such times "
         "are many or follow each other: two recordings share the id (add a column 'episode', or say --host-from "
         "file if each has its own), the table holds a copy, "
-        f"or its times are rounded{local_times(rows)}."
+        f"or its times are rounded{_at_rate(rows)}{local_times(rows)}."
     )
+
+
+def _at_rate(rows: SampleRows) -> str:
+    shared = _shared(rows)
+    return "" if shared is None else f" (say their rate with --hz {shared[0] / shared[1]:.4g})"
 
 
 def rounded_times(rows: SampleRows, group: Codes, hz: float) -> tuple[str, ...]:

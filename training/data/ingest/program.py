@@ -18,7 +18,7 @@ import signal
 import sys
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -72,6 +72,7 @@ OF_TABLES = (
         "episode_s",
         "oracle",
         "time_format",
+        "day",
         "labels_from",
         "rest",
         "columns",
@@ -192,6 +193,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--t-unit", choices=CHOICES, help="unit of times in numbers (default: by the column's name or their size)")
     add("--time-format", metavar="FORMAT",
         help="format of times that are text, as strptime has it: %%d/%%m/%%Y %%H:%%M:%%S")  # fmt: skip
+    add("--day", type=_day, metavar="DATE", help="date of the first row, where the times have no date or no year")
     add("--every-s", type=_positive, help="with --pcp or a server: seconds between samples (default 60)")
     add("--max-missing", type=fraction("max_missing", 0.2, "").parse, default=0.2, metavar="SHARE",
         help="share of missing values up to which a window is kept (default 0.2)")  # fmt: skip
@@ -226,6 +228,13 @@ def _moment(text: str) -> float:
     except ValueError:
         raise argparse.ArgumentTypeError(f"must be a time such as 2026-11-20T07:29:03Z, not {text!r}") from None
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+
+
+def _day(text: str) -> str:
+    try:
+        return date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a date such as 2026-11-20, not {text!r}") from None
 
 
 def _query(text: str) -> tuple[str, str]:
@@ -317,7 +326,9 @@ def _read_recorder(args: argparse.Namespace, recorder: Recorder, log: Log | None
     heeded = recorder.options(sources[0])
     _without_effect(args, what, *(option for option in OF_SERVERS if option not in heeded))
     roles = (role.name for role in Role)
-    _without_effect(args, recorder.flag, *roles, "counter", "t_unit", "time_format", "columns", "decimal", "host_from")
+    _without_effect(
+        args, recorder.flag, *roles, "counter", "t_unit", "time_format", "day", "columns", "decimal", "host_from"
+    )
     if log is None:
         _without_effect(args, f"{recorder.flag} without --labels-from", *OF_LABELS)
     until = args.until or SystemClock().now()

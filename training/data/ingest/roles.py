@@ -81,6 +81,7 @@ SECOND = (  # beside a label, each of them says more of the same
     *("subtype", "subcategory", "sublabel", "type", "labelname", "labeltype", "multilabel", "binarylabel"),
 )
 DAYS, CLOCKS = ("date", "datum"), ("time", "zeit", "uhrzeit")  # a date in one column, the time of day in the next
+PARTS = ("year", "month", "day", "hour", "minute", "second")  # of a time in several columns; the first three must be
 UNITS_OF_TIMES = {
     word: unit
     for unit, words in words_of(
@@ -106,14 +107,14 @@ class Roles(NamedTuple):
     """The name in the table of the column for each role, and of other columns that are not channels."""
 
     columns: Mapping[Role, str] = {}
-    clock: str | None = None  # the column of the time of day, where the role TIME is a date
+    clock: tuple[str, ...] = ()  # the further columns of a time: its time of day, or its month, day and hour
     unit: str | None = None  # of the time, by the name of its column
     second_labels: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of all columns that are not channels."""
-        return (*self.columns.values(), *((self.clock,) if self.clock else ()), *self.second_labels)
+        return (*self.columns.values(), *self.clock, *self.second_labels)
 
 
 def plain(name: str) -> str:
@@ -168,7 +169,7 @@ def roles_of(names: Sequence[str], said: Mapping[Role, str], where: str) -> Role
         raise DataError("Two flags name one column: a column has one meaning.")
     free = [name for name in names if name not in said.values()]
     columns: dict[Role, str] = {}
-    clock: str | None = None
+    clock: tuple[str, ...] = ()
     second: list[str] = []
     for role in Role:
         may_be = ((NAMES[role].index(_word(role, name)), name) for name in free if _may_be(role, name, free))
@@ -179,12 +180,17 @@ def roles_of(names: Sequence[str], said: Mapping[Role, str], where: str) -> Role
             second += [name for name in free if plain(name) in SECOND]
         if role is Role.TIME and role not in said and len(found) == 2:
             days, clocks = (next((n for n in found if plain(n) in words), None) for words in (DAYS, CLOCKS))
-            found, clock = ([days], clocks) if days and clocks else (found, None)
+            found, clock = ([days], (clocks,)) if days and clocks else (found, ())
+        if role is Role.TIME and role not in said and not found:
+            parts = {plain(name): name for name in free if plain(name) in PARTS}
+            if {*PARTS[:3]} <= parts.keys():
+                year, *rest = (parts[word] for word in PARTS if word in parts)
+                found, clock = [year], tuple(rest)
         one = [said[role]] if role in said else found[:1]
         if len(one) < len({*one, *found}):
             raise _several(role, [*one, *(name for name in found if name not in one)], is_said=role in said)
         columns |= dict.fromkeys((role,), one[0]) if one else {}
-    unit = unit_in(columns[Role.TIME], is_time=True) if Role.TIME in columns and clock is None else None
+    unit = unit_in(columns[Role.TIME], is_time=True) if Role.TIME in columns and not clock else None
     return Roles(columns=columns, clock=clock, unit=unit, second_labels=tuple(second))
 
 

@@ -54,6 +54,7 @@ class WindowCut(NamedTuple):
     episode_s: float | None = None
     window_samples: int | None = None  # where no ``window_s`` is said,
     usual_stride_s: float | None = None  # and no ``stride_s``
+    day: str | None = None  # of the first row, where times have no date or no year
     points: bool = False  # labels mark single samples
 
 
@@ -189,8 +190,13 @@ def clock_of(table: Stored, cut: WindowCut) -> tuple[Floats | None, str]:
     """Return the time of each row in seconds, and words on how it was read; None and "" if there is no column of times.
     Raises DataError."""
     if Role.TIME in table.columns:
-        said = times.SaidTimes(unit=cut.t_unit, named=table.roles.unit, format=cut.time_format)
-        return times.from_parts(lambda: table.parts(Role.TIME), said, str(table.path))
+        said = times.SaidTimes(unit=cut.t_unit, named=table.roles.unit, format=cut.time_format, day=cut.day)
+        t, role = times.from_parts(lambda: table.parts(Role.TIME), said, str(table.path))
+        if cut.day is None:
+            return t, role
+        if times.FROM_DAY not in role:
+            raise DataError(f"The times of {table.path} have dates, so --day has no effect: leave it out.")
+        return times.past_midnight(t, hosts_of(table).codes, role, str(table.path))
     if cut.t_unit is not None or cut.time_format is not None:
         flag = "--t-unit" if cut.t_unit is not None else "--time-format"
         raise DataError(f"{table.path} has no column of times, so {flag} has no effect (--time NAME names one).")
@@ -437,12 +443,12 @@ def out_of_order(t: Floats, group: Codes) -> int:
 # -- sorted rows -------------------------------------------------------------------------------------------------------
 
 
-def check_interleaved(rows: SampleRows, group: Codes) -> None:
-    """Raise DataError if a host's sorted rows seem to alternate between two recordings, and there is no column of
+def check_interleaved(rows: SampleRows, group: Codes, by: int = 2) -> None:
+    """Raise DataError if a host's sorted rows seem to alternate between ``by`` recordings, and there is no column of
     episodes.
 
     Rows seem to alternate if long and short steps of time do, or if in at least half of the channels that change,
-    values two rows apart are much nearer than neighbouring ones.
+    values ``by`` rows apart are much nearer than neighbouring ones.
     """
     if rows.t is None or rows.episode is not None:
         return
@@ -450,9 +456,9 @@ def check_interleaved(rows: SampleRows, group: Codes) -> None:
         some = slice(low, min(high, low + INTERLEAVED_ROWS))
         t, values = rows.t[some], np.array(rows.values[some])
         release(rows.values)
-        if t.size >= INTERLEAVED_MIN and (_steps_alternate(t) or _values_alternate(values)):
+        if t.size >= INTERLEAVED_MIN and (_steps_alternate(t) or _values_alternate(values, by)):
             raise DataError(
-                f"The rows of {name_of(rows, low)} seem to alternate between two recordings: add a column 'episode' "
+                f"The rows of {name_of(rows, low)} seem to alternate between {by} recordings: add a column 'episode' "
                 "that names the recording of each row (one name for all if it is a single recording)."
             )
 
@@ -466,13 +472,13 @@ def _steps_alternate(t: Floats) -> bool:
     return bool(tight and long[1] > 1.2 * short[1] and short[1] > 0)
 
 
-def _values_alternate(values: Floats32) -> bool:
+def _values_alternate(values: Floats32, by: int) -> bool:
     moving = alternating = 0
     for column in values.T:
         known = column[np.isfinite(column)]
-        if known.size < 3:
+        if known.size <= by:
             continue
-        near, far = (float(np.median(np.abs(known[by:] - known[:-by]))) for by in (1, 2))
+        near, far = (float(np.median(np.abs(known[step:] - known[:-step]))) for step in (1, by))
         moving += near > 0
         alternating += far < 0.5 * near
     return bool(moving and 2 * alternating >= moving)

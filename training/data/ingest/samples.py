@@ -34,7 +34,15 @@ from training.data.errors import DataError
 from training.data.ingest import ingested, times
 from training.data.ingest.columns import Wanted, channel_names, check_named
 from training.data.ingest.even import GAP, SHORT
-from training.data.ingest.even_rows import as_measured, check_night, check_years, evenly, hour_left_out, rounded_times
+from training.data.ingest.even_rows import (
+    as_measured,
+    check_night,
+    check_years,
+    evenly,
+    hour_left_out,
+    rounded_times,
+    spread,
+)
 from training.data.ingest.incident_log import (
     Labelled,
     label_samples,
@@ -194,6 +202,8 @@ def cut_table(
     if key is not None:
         rows, names = widened(rows, key if rows.place is None else key.take(rows.place), names)
         check_named(names, wanted, str(path))
+    else:
+        rows = spread(rows, cut.hz)
     rows = as_measured(rows, names, wanted)
     roles = table.roles
     if Role.WINDOW in roles.columns:
@@ -284,7 +294,7 @@ def _meanings(table: Stored, t_role: str) -> dict[str, str]:
     beside a date."""
     roles = [Role(name) for name in table.columns if name in table.roles.columns]
     found = {table.called(role): t_role if role is Role.TIME else role.meaning for role in roles}
-    return found | ({} if table.roles.clock is None else {table.roles.clock: "time of day"})
+    return found | dict.fromkeys(table.roles.clock, "part of the time" if len(table.roles.clock) > 1 else "time of day")
 
 
 def _windows(rows: SampleRows, first: Ints, **known: Any) -> ingested.Ingested:

@@ -23,6 +23,7 @@ RELOG = "(PDH-CSV"  # begins the name of the times that relog writes
 ROW_BYTES, ALWAYS_BYTES = 10, 300 << 20  # of memory a row and at all, whatever it holds, as measured
 CHANNELS_MAX = 1000  # of a table: each has seventeen features
 CELL_BYTES = 512  # of a row's time, label or name, before it is a number
+DAY = r"(19|20)\d{6}"  # a date without signs
 DATES = ("VARCHAR", "DATE", "TIME", "TIME_NS")  # of which two columns may be one time
 # The hosts 10.1 and 10.10, or 1 and 01, are two, and one as numbers.
 NAMES = (Role.HOST, Role.EPISODE, Role.WINDOW, Role.KEY)
@@ -75,8 +76,8 @@ class Stored(NamedTuple):
         """Return the SQL expression for the cells of a role; cells that may be a date or an id stay text as written."""
         name = self.called(role) if self.called(role) in self.kinds else str(role)
         kind, sql = self.kinds[name].kind, self.kinds[name].sql
-        if role is Role.TIME and self.roles.clock is not None:
-            return f"{sql}::VARCHAR || ' ' || {self.kinds[self.roles.clock].sql}::VARCHAR"
+        if role is Role.TIME and self.roles.clock:
+            return _together([f"trim({self.kinds[one].sql}::VARCHAR)" for one in (name, *self.roles.clock)])
         if self.store.dialect is None:
             return f"{sql}::VARCHAR" if role in NAMES else sql
         if role not in NAMES and (kind is Kind.NUMBER or (kind is Kind.WHOLE and role is not Role.TIME)):
@@ -200,9 +201,21 @@ def _table(
     path: Path, store: CellStore, kinds: Mapping[str, Verdict], roles: Roles, layout: str, room: WorkingMemory
 ) -> Stored:
     check_fits(path, store.rows * ROW_BYTES + ALWAYS_BYTES, virtual_memory().available)
-    if roles.clock is not None:
-        day, clock = roles.columns[Role.TIME], roles.clock
-        if any(kinds[name].is_number or store.types[store.column(name)] not in DATES for name in (day, clock)):
+    if len(roles.clock) > 1:
+        for name in (roles.columns[Role.TIME], *roles.clock):
+            if kinds[name].kind is not Kind.WHOLE:
+                raise DataError(
+                    f"The column {name!r} of {path} is a part of the time, and holds other things than whole numbers: "
+                    "fix it, or bring times in one column."
+                )
+    elif roles.clock:
+        day, clock = roles.columns[Role.TIME], *roles.clock
+        days = fits(DAY)(f"trim({kinds[day].sql}::VARCHAR)")
+        is_plain = kinds[day].kind is Kind.WHOLE and not store.ask("1", f"WHERE NOT {days} LIMIT 1")
+        unlike = [
+            name for name in (day, clock) if kinds[name].is_number or store.types[store.column(name)] not in DATES
+        ]
+        if unlike and not (unlike == [day] and is_plain):
             raise DataError(
                 f"The columns {day!r} and {clock!r} may both be the time: say which with --time NAME, and leave the "
                 "other out with --ignore."
@@ -211,8 +224,17 @@ def _table(
         if name in kinds and store.types[store.column(name)].endswith(("]", ")")) and kinds[name].kind is Kind.OTHER:
             raise DataError(f"The column {name!r} holds lists or structs: bring one value in each row.")
     meant = {name: str(role) for role, name in roles.columns.items()}
-    columns = (meant.get(name, name) for name in kinds if name != roles.clock and name not in roles.second_labels)
+    columns = (meant.get(name, name) for name in kinds if name not in roles.clock and name not in roles.second_labels)
     return Stored(path=path, roles=roles, layout=layout, store=store, kinds=kinds, columns=tuple(columns), room=room)
+
+
+def _together(cells: Sequence[str]) -> str:
+    """Return the SQL expression for a time in several columns: a date and a time of day, or year, month, day, …"""
+    if len(cells) == 2:
+        return f"regexp_replace({cells[0]}, '^(\\d{{4}})(\\d\\d)(\\d\\d)$', '\\1-\\2-\\3') || ' ' || {cells[1]}"
+    year, month, day, *clock = [cells[0], *(f"lpad({cell}, 2, '0')" for cell in cells[1:])]
+    hour, minute, second = (*clock, "'00'", "'00'", "'00'")[:3]
+    return f"{year} || '-' || {month} || '-' || {day} || ' ' || {hour} || ':' || {minute} || ':' || {second}"
 
 
 def read_plain(path: Path) -> pl.DataFrame:

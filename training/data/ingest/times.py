@@ -18,7 +18,7 @@ import polars as pl
 from training.data.coded import Coded
 from training.data.errors import DataError
 from training.data.scratch import edges_of, spans
-from training.data.values import AnyArray, Floats
+from training.data.values import AnyArray, Codes, Floats
 
 _Cells = Callable[[], Iterable[pl.Series]]
 
@@ -30,6 +30,9 @@ ASSUMED = "time in s"  # a role: nothing said so
 DATE = r"^\s*(\d{1,4})([-/.])(\d{1,2})[-/.](\d{1,4})"  # with its year first or last
 REST = r"(?:[T ,]+(.*?))?\s*$"  # the time of day, and the zone
 NO_ZONE = "dates, read as UTC"  # a role
+FROM_DAY = ", from --day on"  # a part of a role
+OF_DAY = r"(?i)^\s*\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?(\s*[ap]m)?\s*$"
+DAY_S = 86_400.0
 HALF_DAY = r"(?i)[ap]m\s*$"
 OFFSETS = (  # what stands behind a time of UTC+2, as it is usually written
     (r"(?i)\s*(?:utc|gmt)\s*$", "Z"),
@@ -55,6 +58,7 @@ class SaidTimes(NamedTuple):
     unit: str | None = None
     named: str | None = None
     format: str | None = None  # of strptime
+    day: str | None = None  # the user's date of the first row, where times have no date or no year
 
 
 def from_column(column: pl.Series, said: SaidTimes, where: str) -> tuple[Floats, str]:
@@ -121,11 +125,24 @@ def _seconds(dates: pl.Series) -> Floats:
 
 def _dates(parts: Callable[[], Iterable[pl.Series]], said: SaidTimes, what: str) -> tuple[_Cells, bool, str]:
     """Return a reader of dates in UTC from text, whether they name a zone, and words on the order of day and month."""
+    if said.format is not None and not re.search("%[YyGDFcsx+]", said.format):
+        if said.day is None:
+            raise DataError(f"--time-format {said.format} has no year: say the date of the first row with --day.")
+        known, more = (said.day[:4], "%Y ") if re.search("%[debhBmj]", said.format) else (said.day, "%Y-%m-%d ")
+        said = said._replace(format=more + said.format)
+        return _from_day(_dates(lambda: (known + " " + part for part in parts()), said, what))
     if said.format is not None:
         sign, form_said = _with_fraction(said.format)
         zones = "%z" in form_said or "%Z" in form_said
         texts = (lambda: (_pointed(part, sign) for part in parts())) if sign else parts
         return _read(lambda: (part.str.to_datetime(form_said, time_zone="UTC") for part in texts()), what), zones, ""
+    if all(part.str.contains(OF_DAY).all() for part in parts()):
+        day = said.day
+        if day is None:
+            raise DataError(
+                f"{what} holds times of day without a date: say that of the first row, as in --day 2026-11-20."
+            )
+        return _from_day(_dates(lambda: (day + " " + part for part in parts()), said, what))
     form = _Form()
     try:
         for part in parts():
@@ -151,6 +168,28 @@ def _dates(parts: Callable[[], Iterable[pl.Series]], said: SaidTimes, what: str)
     )
     which = "" if form.signs == {"."} else ("", "", ", the month first")[order]
     return found, not form.unnamed, which
+
+
+def _from_day(dates: tuple[_Cells, bool, str]) -> tuple[_Cells, bool, str]:
+    found, zones, form = dates
+    return found, zones, form + FROM_DAY
+
+
+def past_midnight(t: Floats, host: Codes, role: str, where: str) -> tuple[Floats, str]:
+    """Return times that began on one day or in one year, in the order of the file: at each fall of over half a day of
+    one ``host``, the next day begins. The words on how they were read say so.
+
+    Raises DataError if the times fall by half a year, as at New Year.
+    """
+    order = np.argsort(host, kind="stable")
+    steps, same = np.diff(t[order]), np.diff(host[order]) == 0
+    if (same & (steps < -180 * DAY_S)).any():
+        raise DataError(f"The times of {where} pass New Year without naming it: write the year into each of them.")
+    days = np.cumsum(np.r_[0, same & (steps < -DAY_S / 2)])
+    days -= days[np.searchsorted(host[order], host[order])]
+    found = t.copy()
+    found[order] += days * DAY_S
+    return found, role + (f", over {int(days.max())} midnights" if days.any() else "")
 
 
 def _with_fraction(form: str) -> tuple[str, str]:
