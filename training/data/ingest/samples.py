@@ -174,9 +174,9 @@ def cut_table(
     elif Role.LABEL not in table.roles.columns:
         if not scoring:
             raise DataError(
-                f"{path} has no column of labels: name it with --label NAME, or bring a log of incidents with "
-                "--labels-from FILE (--like FOLDER needs none, and makes what a model of that data set scores); its "
-                f"columns are {there}."
+                f"{path} has no column of labels: name it with --label NAME, or bring a log of incidents, or a label "
+                "for each row, with --labels-from FILE (--like FOLDER needs none, and makes what a model of that data "
+                f"set scores); its columns are {there}."
             )
         ingested.check_says_nothing(said, str(path))
         labels = Coded(np.array([UNLABELLED]), np.broadcast_to(np.int32(0), (table.height,)))

@@ -127,7 +127,7 @@ def _dates(parts: Callable[[], Iterable[pl.Series]], said: SaidTimes, what: str)
     """Return a reader of dates in UTC from text, whether they name a zone, and words on the order of day and month."""
     if said.format is not None and not re.search("%[YyGDFcsx+]", said.format):
         if said.day is None:
-            raise DataError(f"--time-format {said.format} has no year: say the date of the first row with --day.")
+            raise _no_year(what)
         known, more = (said.day[:4], "%Y ") if re.search("%[debhBmj]", said.format) else (said.day, "%Y-%m-%d ")
         said = said._replace(format=more + said.format)
         return _from_day(_dates(lambda: (known + " " + part for part in parts()), said, what))
@@ -139,9 +139,7 @@ def _dates(parts: Callable[[], Iterable[pl.Series]], said: SaidTimes, what: str)
     if all(part.str.contains(OF_DAY).all() for part in parts()):
         day = said.day
         if day is None:
-            raise DataError(
-                f"{what} holds times of day without a date: say that of the first row, as in --day 2026-11-20."
-            )
+            raise _no_year(what)
         return _from_day(_dates(lambda: (day + " " + part for part in parts()), said, what))
     form = _Form()
     try:
@@ -168,6 +166,12 @@ def _dates(parts: Callable[[], Iterable[pl.Series]], said: SaidTimes, what: str)
     )
     which = "" if form.signs == {"."} else ("", "", ", the month first")[order]
     return found, not form.unnamed, which
+
+
+def _no_year(what: str) -> DataError:
+    return DataError(
+        f"{what} holds a time of day alone, or a date without a year: say the first row's date, as in --day 2026-11-20."
+    )
 
 
 def _from_day(dates: tuple[_Cells, bool, str]) -> tuple[_Cells, bool, str]:
