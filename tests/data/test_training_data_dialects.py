@@ -74,7 +74,7 @@ def test_a_table_says_the_same_however_it_is_written(
     ("written", "sentence"),
     [
         ("1,0.5,normal\n2,0.25,normal\n3,0.5,attack\n", "does not name its columns: name all 3 with --columns"),
-        ("x\n1\n2\n", "has one column"),
+        ("x\n1\nb\n", "has one column"),
         ("", "holds no samples"),
         ("t,x,x,label\n1,2,3,a\n2,2,3,a\n", "are called 'x', and differ: leave the first out"),
         ("t;x;z;label\n1;1,5;1.234;a\n2;2,5;2.345;a\n", "'z' of {path} holds 1.234, which is a thousand or a fraction"),
@@ -132,9 +132,10 @@ def test_how_it_was_read_is_said(ingested):
     ("names", "said", "found"),
     [
         (["label", "y", "phase"], {}, Roles(columns={Role.LABEL: "label"}, second_labels=("y", "phase"))),
+        (["year", "month", "day", "hour", "y"], {}, Roles(columns={Role.TIME: "year", Role.LABEL: "y"}, clock=("month", "day", "hour"))),
         (["x", "y", "z", "Class"], {}, Roles(columns={Role.LABEL: "Class"})),
         (["Class", "y"], {Role.LABEL: "Class"}, Roles(columns={Role.LABEL: "Class"}, second_labels=("y",))),
-        (["Date", "Time", "y"], {}, Roles(columns={Role.TIME: "Date", Role.LABEL: "y"}, clock="Time")),
+        (["Date", "Time", "y"], {}, Roles(columns={Role.TIME: "Date", Role.LABEL: "y"}, clock=("Time",))),
         (["Date", "Time", "y"], {Role.TIME: "t_ns"}, "--time names 't_ns', which is no column of a.csv"),
         (["a", "Time (s)"], {Role.TIME: "a"}, "--time names 'a', and 'Time (s)' may mean the same: leave it out with"),
         (["a", "y"], {Role.TIME: "a", Role.LABEL: "a"}, "Two flags name one column"),

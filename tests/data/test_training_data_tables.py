@@ -256,7 +256,10 @@ def test_recordings_and_stretches_too_short_for_a_window_are_said_and_stored(ing
     assert found["without_window"] == {"it is shorter than a window": 2}
     assert found["hosts"] == {"a": 16, "b": 16, "c": 16, "s": 0} | {h: found["hosts"][h] for h in "abc"}
     assert found["classes"]["attack"] == 0
-    assert "8 of 8 stretches of attack: shorter than a window of 8 s" in found["left_out"]
+    assert (
+        "8 of 8 stretches of attack: shorter than a window of 8 s (--points labels each window that holds one)"
+        in found["left_out"]
+    )
     none = ingested.validation.filter(pl.col("windows") == 0)
     assert none["episode_id"].to_list() == ["e0s", "e1s"]
     assert none["host"].unique().to_list() == ["s"]

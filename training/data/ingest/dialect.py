@@ -98,7 +98,7 @@ def dialect_of(path: Path, names: Sequence[str]) -> Dialect:
         if not names:
             raise DataError(
                 f"{path} does not name its columns: name all {columns} with --columns NAME,NAME,…, or in a first line "
-                "(--columns c stands for c1, c2, …)."
+                "(--columns c makes it c1, c2, …)."
             )
     elif names:
         raise DataError(f"{path} names its columns in its first line: leave --columns out, or that line.")

@@ -47,7 +47,7 @@ DIVIDED = re.compile(r"[,;|\t ]")
 
 
 class Said(NamedTuple):
-    """What the file of --labels-from holds: a table ``rows``, or the intervals of an archive of labels."""
+    """The content of the file of --labels-from: the ``rows`` of a table, or intervals of a JSON object."""
 
     rows: pl.DataFrame
     is_pairs: bool = False  # of a first and last moment, both in the interval
@@ -61,8 +61,7 @@ class Said(NamedTuple):
 def read_said(path: Path, hosts: Mapping[str, str | None], room: WorkingMemory) -> Said:
     """Return the content of a file of labels: a table, one label a line, or a JSON object with intervals by file name.
 
-    ``hosts`` has the names of the table's files without their endings, and the host that each stands for. Raises
-    DataError.
+    ``hosts`` has the names by which the object may call the table's files, and the host of each. Raises DataError.
     """
     with suppress(ValueError):
         found = json.loads(path.read_bytes()) if path.suffix.lower() == ".json" else None

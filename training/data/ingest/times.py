@@ -181,7 +181,7 @@ def _from_day(dates: tuple[_Cells, bool, str]) -> tuple[_Cells, bool, str]:
 
 def past_midnight(t: Floats, host: Codes, role: str, where: str) -> tuple[Floats, str]:
     """Return times that began on one day or in one year, in the order of the file: at each fall of over half a day of
-    one ``host``, the next day begins. The words on how they were read say so.
+    one ``host``, the next day begins. The words on how they were read name the midnights.
 
     Raises DataError if the times fall by half a year, as at New Year.
     """
