@@ -132,7 +132,7 @@ def test_how_it_was_read_is_said(ingested):
     ("names", "said", "found"),
     [
         (["label", "y", "phase"], {}, Roles(columns={Role.LABEL: "label"}, second_labels=("y", "phase"))),
-        (["year", "month", "day", "hour", "y"], {}, Roles(columns={Role.TIME: "year", Role.LABEL: "y"}, clock=("month", "day", "hour"))),
+        (["year", "month", "day", "hour"], {}, Roles(columns={Role.TIME: "year"}, clock=("month", "day", "hour"))),
         (["x", "y", "z", "Class"], {}, Roles(columns={Role.LABEL: "Class"})),
         (["Class", "y"], {Role.LABEL: "Class"}, Roles(columns={Role.LABEL: "Class"}, second_labels=("y",))),
         (["Date", "Time", "y"], {}, Roles(columns={Role.TIME: "Date", Role.LABEL: "y"}, clock=("Time",))),
