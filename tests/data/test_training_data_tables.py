@@ -121,6 +121,8 @@ def test_a_running_total_is_refused_or_made_a_rate(ingested):
     said = ingested.refused(rows, *CUT)
     assert "Never falling inside a recording: net_total" in said
     assert "--counter NAME" in said
+    for average in ("ldavg-15", "[CPU]L-Avg5", "load avg 15m", "%scpu-300"):
+        ingested.taken(rows.rename({"net_total": average}), *CUT)
     ingested.taken(rows, *CUT, "--counter", "net_total")
     channel = ingested.load().schema.channels[0]
     assert (channel.kind, channel.unit) == ("counter", "1/s")

@@ -532,6 +532,7 @@ WIRESHARK = (
         ("a.nmon", NMON.encode(), "a log of nmon"),
         ("a.txt", b"top - 09:00:00 up 1 day\nTasks: 132 total\n", "what top prints: record with vmstat -t 1"),
         ("a.txt", b"\n\nATOP - vm     2026/11/28  15:22:26   ----\n", "what atop prints: record with"),
+        ("a.txt", b"waiting for 1 second sample...\n#         <--------CPU-------->\n", "record with collectl -P"),
         ("a.raw", b"\xef\xbe\xed\xfe" + bytes(400), "atop's own file: make a table, with atop -r {path} -P CPL"),
         ("a.prom", b"# HELP node_load1 1m load\n# TYPE node_load1 gauge\n", "one scrape of a Prometheus exporter"),
         ("audit.log", AUDIT.encode(), "an audit log, of events and no samples"),

@@ -5,6 +5,7 @@ exempts it; the sentence names the flags for that. Channels with a single value,
 each recording that other recordings may repeat, are only noted. All functions are pure.
 """
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -18,6 +19,8 @@ from training.data.values import Bools, Floats, Floats32, Indices
 RISES_MIN = 10
 FALLING_MAX = 0.05  # of the steps of a running total: where it was reset, or ran over
 BOTTOM, BOTTOM_LATER = (0.1, 0.5)  # of its height: where a total that was reset goes on, at once or windows later
+# Averages over minutes, which rise for as long: ldavg-15, load5, load avg 15m; %scpu-300 of a kernel's pressure.
+AVERAGE = re.compile(r"(ld|l-|load[ _-]?)avg|load[ _-]?\d+m?$|%\w+-(60|300)$", re.IGNORECASE)
 
 REFUSALS = {
     "labels": "The channel {first!r} has one value for each class: it is the label again; leave it out with --ignore "
@@ -189,6 +192,8 @@ def ids_and_totals(windows: WindowsInQuestion) -> list[str]:
     found = suspects(windows)
     for kind, refusal in REFUSALS.items():
         names = [name for name in found.get(kind, ()) if name not in windows.exempt]
+        if kind in ("totals", "remainders"):
+            names = [name for name in names if not AVERAGE.search(name)]
         if names:
             raise DataError(refusal.format(listed(names), first=names[0]))
     return [note.format(listed(found[kind])) for kind, note in NOTES.items() if kind in found]

@@ -41,6 +41,7 @@ TEXT = {
     ),
     r"top - \d": "what top prints: record with vmstat -t 1 or pidstat 1",
     r"ATOP - ": "what atop prints: record with vmstat -t 1 or sar -o FILE 1",
+    r"(waiting for.*\n)?#\s*<-": "what collectl prints for people: record with collectl -P",
     r"# (HELP|TYPE) \w": "one scrape of a Prometheus exporter: read its server with --prometheus URL",
     r"(node=\S+ )?type=\w+ msg=audit\(": (
         "an audit log, of events and no samples: count them a second, with awk -F'[(.]' '{n[$2]++} " + COUNTED
