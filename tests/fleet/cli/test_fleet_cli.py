@@ -879,7 +879,7 @@ def test_logs_say_progress_in_words_unless_asked_for_it_raw(run):
 def test_an_empty_log_is_said_to_be_empty(run):
     GrowingLog(run.receiver, [])
     assert run("logs", "gbt-oracle") == 0
-    assert "has printed nothing yet" in run.err
+    assert "attempt 2 of job gbt-oracle has printed nothing yet; `cis490-jobs logs gbt-oracle --attempt 1`" in run.err
 
 
 # --- get -----------------------------------------------------------------------------------------------

@@ -189,6 +189,25 @@ def test_a_running_job_shows_its_host_and_progress_and_a_pending_one_none(fleet,
     assert shown.error == "it broke", "what happened last stays visible while it waits"
 
 
+@pytest.mark.parametrize(
+    ("reason", "fresh", "shown"),
+    [
+        ("interrupted", None, {"epoch": 2}),
+        ("worker_shutdown", {"event": "data"}, {"epoch": 2}),
+        ("interrupted", {"epoch": 1}, {"epoch": 1}),
+        ("interrupted", {"event": "fetch", "bytes": 1}, {"event": "fetch", "bytes": 1}),
+        ("trainer_failed", {"event": "data"}, {"event": "data"}),
+    ],
+)
+def test_a_resumed_job_shows_how_far_it_was_until_it_says_how_far_it_is(fleet, one_job, reason, fresh, shown):
+    claim_id = fleet.granted()
+    fleet.beat(claim_id, progress={"epoch": 2})
+    fleet.fail(claim_id, reason=reason)
+    fleet.clock.advance(3600)
+    fleet.beat(fleet.granted(), progress=fresh)
+    assert fleet.job().progress == shown
+
+
 def test_every_answer_can_be_sent(fleet):
     fleet.plan(a_job("one"), desktop={"priority": 1})
     fleet.fail(fleet.granted(), exit_code=65)

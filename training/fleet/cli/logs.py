@@ -54,7 +54,11 @@ def logs(
     elif reader.last.get("complete") is False and not reader.last.get("live") and reader.attempt:
         context.complain(LATE)
     elif not reader.after:
-        context.complain(f"job {job} has printed nothing yet")
+        before, sentence = (reader.attempt or 0) - 1, f"job {job} has printed nothing yet"
+        if before > 0:
+            remedy = f"`cis490-jobs logs {job} --attempt {before}` shows the one before"
+            sentence = f"attempt {before + 1} of {sentence}; {remedy}"
+        context.complain(sentence)
     return _outcome(context, reader) if follow else DONE
 
 
