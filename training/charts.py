@@ -113,13 +113,14 @@ def whisker_chart(title: str, rows: Sequence[Whisker], *, guide: float) -> Marku
 
 
 def nice_range(values: Sequence[float], *, floor: float | None = None) -> Range:
-    """Return a range that is never empty and holds all values (at least one), with a margin at the upper end, and at
-    the lower end unless that is ``floor``. If no value is below ``floor``, the range begins exactly at ``floor``."""
+    """Return a range that is never empty and holds all values (at least one), with a margin at the upper end, though
+    not above 1, where shares end, and at the lower end unless that is ``floor``. If no value is below ``floor``, the
+    range begins exactly at ``floor``."""
     low, high = min(values), max(values)
     if floor is not None and low >= floor:
         low = floor
     room = (high - low) * 0.05 or abs(high) * 0.1 or 1.0
-    return (low if low == floor else low - room, high + room)
+    return (low if low == floor else low - room, 1.0 if high <= 1.0 < high + room else high + room)
 
 
 def _axes(frame: _Frame, x_label: str, y_label: str) -> Markup:

@@ -1,11 +1,13 @@
 """Keep a program from failing at a character that its output cannot show, at a closed pipe, or at a signal that means
 nothing to it."""
 
+import atexit
 import errno
 import os
 import signal
 import sys
 import threading
+from types import TracebackType
 from typing import IO, Any
 
 
@@ -14,10 +16,31 @@ def replace_unprintable(*streams: IO[Any]) -> None:
 
     A pipe on Windows can encode some 250 characters (its old code page). A program that prints an arrow into a Windows
     pipe would end with a UnicodeEncodeError. Without arguments, standard output and standard error are changed.
+
+    Also, a reader that closes the pipe (``| head``) ends this program without a traceback from now on.
     """
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = _show
+        atexit.register(_flush)
     for stream in streams or (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a text stream of the interpreter's own
             stream.reconfigure(errors="replace")
+
+
+def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print an error that nothing caught, unless it says that the reader has closed the pipe."""
+    if isinstance(error, OSError) and has_seen_enough(error):
+        write_no_more()
+    else:
+        sys.__excepthook__(kind, error, trace)
+
+
+def _flush() -> None:
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError) as error:  # others than a closed pipe are the interpreter's to tell
+        if isinstance(error, OSError) and has_seen_enough(error):
+            write_no_more()
 
 
 def complain(sentence: object, to: IO[str] | None = None) -> None:

@@ -101,7 +101,8 @@ def test_a_wheel_trains_where_no_checkout_is(cis490, dist, tmp_path, monkeypatch
     assert f"commit {commit[:12]}, torch " in said
     assert run("train", "--version") == run("jobs", "--version").replace("jobs", "train") == f"cis490 train{said[6:]}"
     assert "a model" in run("docs", "watch")
-    assert "did you mean record?" in run("recrod", code=2)
+    assert "did you mean cis490 record?" in run("recrod", code=2)
+    assert "did you mean cis490 jobs status?" in run("statsu", code=2)
     assert "Written: plan.toml" in run("init")
     assert "exists" in run("init", code=1)
     assert [job["name"] for job in json.loads(run("check", "plan.toml", "--json"))["jobs"]]

@@ -317,6 +317,7 @@ def test_charts_keep_inside_their_frame():
 def test_ranges_have_room_and_width():
     assert nice_range([2.0, 2.0]) == (1.8, 2.2)
     assert nice_range([0.0, 0.0], floor=0.0) == (0.0, 1.0)
+    assert nice_range([1.0, 1.0]) == (0.9, 1.0)
     low, high = nice_range([1.0, 3.0], floor=0.0)
     assert (low, high) == (0.0, pytest.approx(3.15))
 

@@ -58,8 +58,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if verb not in VERBS:
         from difflib import get_close_matches
 
-        nearest = get_close_matches(verb, VERBS, 1)
-        hint = f"did you mean {nearest[0]}?" if nearest else f"see {COMMAND} --help"
+        from training.fleet.cli.program import HELP
+
+        meant = {each: f"{COMMAND} jobs {each}" for each in " ".join(HELP.values()).split()}
+        meant |= {each: f"{COMMAND} {each}" for each in VERBS}
+        nearest = get_close_matches(verb, meant, 1)
+        hint = f"did you mean {meant[nearest[0]]}?" if nearest else f"see {COMMAND} --help"
         return _complain(f"no such verb: {verb}; {hint}", 2)
     module, extra, _ = VERBS[verb]
     if any(find_spec(SIGNS[each]) is None for each in extra.split(",") if each):

@@ -18,6 +18,7 @@ from training.clock import Clock, SystemClock
 from training.data.values import Floats, Json, JsonDict
 from training.files import only_line_of
 from training.locking import LockedError, exclusive
+from training.printable import counted
 from training.trainer.changes import ToldChange, Values
 from training.trainer.checkpoint import read, schema_of
 from training.trainer.contract import BadArguments, Stop
@@ -244,7 +245,7 @@ class HostWatch:
         """End the recording, process its last windows, and print a note of the numbers of windows, alarms and
         incidents, and of lost windows if there are any."""
         self._feed(self.detector.end())
-        self.say(f"{self.windows:,} windows, {self.alarms:,} above the threshold, {self.raised:,} incidents")
+        self.say(f"{self.windows:,} windows, {self.alarms:,} above the threshold, {counted(self.raised, 'incidents')}")
         self._say_lost()
 
     def _say_lost(self) -> None:

@@ -140,9 +140,10 @@ def test_json_is_the_receivers_answer_and_not_also_csv():
     assert "this command takes at most 26 jobs" in Answers(one)(*["mlp"] * 27, code=2)
 
 
-@pytest.mark.parametrize("losses", [{5: 0.0}, {1: 3.0, 2: 3.0}, {0: -1.0, 2**53: 1e299}])
+@pytest.mark.parametrize("losses", [{5: 0.0}, {1: 3.0, 2: 3.0}, {0: -1.0, 2**53: 1e299}, {1: 1.0, 2: 1.0}])
 def test_every_curve_has_a_place(losses):
     shown = Answers(reply("mlp", losses))("mlp")
+    assert not re.search(r" 1\.1 \|", shown), "no share is above 1"
     assert any(sign > "\u2800" for sign in shown)
     assert max(map(len, shown.splitlines())) <= 80
 

@@ -156,10 +156,27 @@ def test_the_demo_shows_the_jobs_on_a_terminal(monkeypatch, tmp_path):
     assert "gbt-oracle" in out.getvalue()
 
 
+def test_the_demos_table_fits_a_terminal_while_jobs_run(monkeypatch):
+    told = {"stage": "3 of 3: evaluation", "epoch": 9, "epochs": 10, "eta_s": 70.0}
+    about = {"host": "spectral-desktop", "progress": told, "auroc": Figure(value=0.9, low=0.8, high=1.0).to_dict()}
+    names = {f"transformer_{n:02}-realistic": "running" if n < 2 else "completed" for n in range(14)}
+    jobs = [
+        whole(JobView, name=name, status=state, in_manifest=True, claimed_at=NOW - 70, **about)
+        for name, state in names.items()
+    ]
+    page, health = whole(JobsReply, now=NOW), whole(HealthReply)
+    out = io.StringIO()
+    monkeypatch.setattr(out, "isatty", lambda: True)
+    screen = Console(file=out, width=80, height=24)
+    lines = screen.render_lines(demo.render_status(demo.status_data(jobs, page, health, whole=True), health))
+    assert len(lines) < 24
+    assert "90 %, 1 min 10 s left" in "".join(each.text for line in lines for each in line)
+
+
 @pytest.mark.parametrize(("level", "says"), [("caution", "Use transformer_00-realistic, with"), ("poor", "Use none")])
 def test_the_demo_ends_with_one_screen(level, says):
     known = {"auroc": Figure(value=0.93, low=0.885, high=0.978), "caught": Figure(value=1.0)}
-    known |= {"calls_a_day": Figure(value=1108.0), "because": "it may miss most incidents"}
+    known |= {"calls_a_day": Figure(value=1108.0), "because": "it may miss most incidents", "test": "t"}
     judged = {"mode": "realistic", "standing": "tied", "result": ResultView(**known, level=level).to_dict()}
     names = [f"transformer_{n:02}-realistic" for n in range(14)]
     site, host = "demo/run-abcdefgh/site/models.html", f"14 models trained and verified in 6 min. {demo.NOT_CALLED}"

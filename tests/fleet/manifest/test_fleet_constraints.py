@@ -125,6 +125,7 @@ def test_it_is_said_where_a_job_is_shown(key):
     sentence = constraints_in_words({key: shown.value})
     assert shown.written in sentence
     assert bool(shown.written) is bool(sentence)
+    assert constraints_in_words({key: 1}) not in ("1 cores", "1 threads")
 
 
 def test_pages_and_commands_show_the_sentence():

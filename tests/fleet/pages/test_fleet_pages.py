@@ -19,8 +19,8 @@ from test_fleet_login import logged_in
 from tls_world import secure
 
 from training.fleet.client.client import Refused
-from training.fleet.pages import fleet, incidents, jobs, rendering, static, timeline
-from training.fleet.pages.curves import usage_of_host
+from training.fleet.pages import fleet, host, incidents, jobs, rendering, static, timeline
+from training.fleet.pages.curves import POINTS_DRAWN, usage_of_host
 from training.fleet.pages.rendering import job_path, time_element
 from training.fleet.pages.timeline import DAY_S, day
 from training.fleet.receiver.http import pages
@@ -244,6 +244,12 @@ def test_a_host_says_what_it_does_and_what_it_may(receiver):
     assert get(receiver, "/hosts/nobody", Accept="text/html")[0] == 404
 
 
+@pytest.mark.parametrize(("names", "said"), [("a", "a"), ("ab", "a and b"), ("abc", "a, b and c")])
+def test_what_a_host_trains_is_one_list(names, said):
+    one = dict.fromkeys(("quarantine", "resting", "can", "declared")) | {"now": [{"name": name} for name in names]}
+    assert host.sentence("pi", one, NOON) == f"pi trains {said}; it may train every model."
+
+
 def test_a_training_host_sees_its_own_page_alone(tmp_path):
     with secure(tmp_path, a_job("one")) as receiver:
         pi, desk = (receiver.showing(receiver.admitted(name)[0], name=name) for name in ("pi", "desk"))
@@ -261,13 +267,15 @@ USED = UsageSample(seconds=600.0, cpu=2.0, memory_bytes=2**30, gpu=0.5, gpu_memo
 def test_what_trainers_use_together_adds_up_and_begins_at_zero(spans):
     """At any moment: the cores of all that run, but the busiest one's share of the GPU; nothing where none runs."""
     uses = [(since, since + length, [USED]) for since, length in spans]
-    drawn = {each.title: dict(json.loads(each.data)["lines"][0][1]) for each in usage_of_host(uses, 0.0, 3600.0)}
-    for minutes, cores in drawn.get("Processor", {}).items():
-        at = 3600 + 60 * minutes
+    told = {each.title: json.loads(each.data) for each in usage_of_host(uses, 0.0, 3600.0)}
+    drawn = {title: dict(each["lines"][0][1]) for title, each in told.items()}
+    for along, cores in drawn.get("Processor", {}).items():
+        at = 3600 + (60 if told["Processor"]["x"].startswith("minutes") else 1) * along
         surely = sum(since + 1 < at < finish - 1 for since, finish, _ in uses)
         perhaps = sum(since - 1 < at < finish + 1 for since, finish, _ in uses)
         assert 2 * surely <= cores <= 2 * perhaps
-        assert drawn["GPU at work"][minutes] == (50 if cores else 0)
+        assert at > min(since for since, *_ in uses) - 3600 / POINTS_DRAWN - 1
+        assert drawn["GPU at work"][along] == (50 if cores else 0)
 
 
 # -- jobs -------------------------------------------------------------------------------------------------------
@@ -356,6 +364,7 @@ def test_what_is_cancelled_or_trained_and_no_longer_planned_is_shown_where_asked
         page = get(receiver, "/jobs")[2]
         assert names_on(page) == ["stays"]
         assert "1 job." in page
+        assert "1 cancelled job; not in the plan: 1." in get(receiver, "/jobs?status=cancelled")[2]
         assert '2 jobs cancelled, or completed and no longer in the plan: <a href="/jobs?all=1">show them' in page
         assert sorted(names_on(get(receiver, "/jobs?all=1")[2])) == ["cancelled", "left", "stays"]
         assert len(names_on(get(receiver, "/jobs?status=cancelled")[2])) == 2

@@ -1,6 +1,7 @@
 """Reports over HTTP: kept beside their bundles before the job is completed, found again, never believed."""
 
 import hashlib
+import io
 import json
 
 import pytest
@@ -9,6 +10,8 @@ from receiver_running import Receiver, Wire, job_id
 from shown_fleet import a_report
 
 from training.clock import SystemClock
+from training.fleet.cli.context import CommandContext
+from training.fleet.cli.program import main
 from training.fleet.client.client import Refused
 from training.fleet.recovery.backup import Backup, Restore
 from training.fleet.recovery.doctor import examine
@@ -75,6 +78,20 @@ def test_a_report_is_kept_as_it_came_and_shown_in_short(receiver):
     listed = {view["name"]: view["auroc"] for view in client.jobs()["jobs"] if view["artifact_id"]}
     assert listed["one"]["value"] == 0.937
     assert listed["two"] is None
+
+
+def test_a_model_whose_test_is_not_known_is_named_apart_and_not_recommended(receiver):
+    least = {"metrics": {"test": {"auroc": {"value": 0.12}}}, "verdict": ["It runs.", "It is slow."]}
+    trained(receiver, json.dumps(least))
+    trained(receiver, REPORT)
+    client, out = receiver.client(), io.StringIO()
+    assert [each["name"] for each in client.models()["tests"]][1] == "unknown test"
+    context = CommandContext(connect=lambda *_: client, out=out, environ={})
+    assert main(["models", "--test", "unknown", "--why"], context=context) == 0
+    said = out.getvalue()
+    assert "  It runs.\n  It is slow.\n" in said
+    assert "Tested on unknown test. Other models were judged on other tests:\n  --test " in said
+    assert ("Use " in said, "Caught" in said) == (False, False)
 
 
 @pytest.mark.parametrize("report", ["no JSON", "[" * 100_000, '{"metrics": 1e400}', "é\u202e" * 1000])

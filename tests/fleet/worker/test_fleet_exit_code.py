@@ -68,7 +68,7 @@ def test_first_line_is_the_actual_error(lines, complaint, words):
 def test_error_says_nothing_twice_and_leaves_progress_out():
     lines = ['{"event": "start"}', "reading", '{"event": "error", "message": "no rows"}']
     failure = judge(exited(65), [*lines, "error: no rows"], "no rows")
-    assert failure.error == "exit status 65: no rows\nreading"
+    assert failure.error == "exit status 65: no rows\nit also printed: reading"
 
 
 def test_silence_is_said_to_be_that():

@@ -222,7 +222,13 @@ def test_an_idle_worker_says_why_and_again_only_for_another_reason():
         worker.given(reason=reason, after_s=0.1)
         said.append(worker.wanted(t.Say).text if worker.wants(t.Say) else None)
         worker.wake()
-    assert said == ["idle: desk is faster; free at 15:10", None, "idle: no job is pending", None, "idle: desk"]
+    assert said == [
+        "no job now: desk is faster; free at 15:10",
+        None,
+        "no job now: no job is pending",
+        None,
+        "no job now: desk",
+    ]
 
 
 def test_unanswered_claims_back_off_with_full_jitter_up_to_a_minute():

@@ -155,10 +155,11 @@ def _picture(
 
 
 def _range(values: Sequence[float]) -> tuple[float, float]:
-    """Return the range of an axis that holds these values; if all are equal, with some room around them."""
+    """Return the range of an axis that holds these values; if all are equal, with some room around them,
+    but not above 1, where shares end."""
     low, high = min(values), max(values)
     room = 0.0 if high > low else abs(low) * 0.1 or 1.0
-    return low - room, high + room
+    return low - room, 1.0 if high <= 1.0 < high + room else high + room
 
 
 def figure(value: float) -> str:

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from training.fleet.cli.context import CommandContext
 from training.fleet.cli.registration import as_command
-from training.fleet.cli.render import Lines, in_columns, reasons, table
+from training.fleet.cli.render import Lines, in_columns, item, reasons, table
 from training.fleet.wire import results
 from training.fleet.wire.words import called, day
 from training.printable import counted, one_line, some
@@ -20,17 +20,19 @@ HOSTS_SHOWN = 8  # columns
 @as_command("models")
 def models(
     context: CommandContext,
-    test: Annotated[int | None, typer.Option(help="Number of the test; default: of the plan's models.", min=1)] = None,
+    test: Annotated[str | None, typer.Option(help="Another test: digits of its id, or part of its name.")] = None,
     why: Annotated[bool, typer.Option("--why", help="Show each model's whole verdict and figures.")] = False,
 ) -> None:
     """Show which model to believe: figures with intervals, ties, verdicts, and what each was never tested on."""
     client = context.client()
     reply = client.models()
-    if test is not None and test != 1:
-        tests = reply["tests"]
-        if test > len(tests):
-            raise typer.BadParameter(f"there is no test {test}; there are {len(tests)}", param_hint="--test")
-        reply = client.models(test=tests[test - 1]["test"])
+    if test is not None:
+        meant = [key for each in reply["tests"] if (key := each["test"]).startswith(test) or test in each["name"]]
+        if len(meant) != 1:
+            raise typer.BadParameter(
+                f"{counted(len(meant), 'tests')} match {test}; `cis490-jobs models` lists them", param_hint="--test"
+            )
+        reply = client.models(test=meant[0])
     found = reply["models"]
     while reply["next_after"]:
         page = client.models(test=reply["test"], after=reply["next_after"])
@@ -52,15 +54,11 @@ def _drawn(reply: JsonObject, *, why: bool) -> RenderableType:
             parts.append(Text(one_line(f"{called(each, 200)}: {_clause(each)}", 1500)))
             parts += [Text(f"  {one_line(line, 3000)}") for line in _whole(each)]
         parts += [Text(results.beliefs(found))] if why else []
-    tests = [each for each in reply["tests"] if each["test"] != reply["test"]]
-    if tests:
+    others = [each for each in reply["tests"] if each["test"] != reply["test"]]
+    if others:
         named = next((one_line(each["name"], 200) for each in reply["tests"] if each["test"] == reply["test"]), "")
-        others = ", ".join(
-            f"--test {n} ({each['models']}: {one_line(each['name'], 200)})"
-            for n, each in enumerate(reply["tests"], 1)
-            if each["test"] != reply["test"]
-        )
-        parts.append(Text(f"Tested on {named}. Other models were judged on other tests: {others}", "dim"))
+        parts.append(Text(f"Tested on {named}. Other models were judged on other tests:", "dim"))
+        parts += [item(_test(each), "dim") for each in others]
     if reply["without"]:
         names = [one_line(each["name"], 60) for each in reply["without_jobs"]]
         named = some(names, len(names), reply["without"])
@@ -104,6 +102,10 @@ def standings(found: list[JsonObject]) -> Lines:
     return table(*heads, rows=rows, right=("CAUGHT", "FALSE CALLS"), first=[each for each in heads if each != "[95 %]"])
 
 
+def _test(each: JsonObject) -> str:
+    return f"--test {each['test'][:6] or 'unknown'}: {counted(each['models'], 'models')}, {each['name']}"
+
+
 def _clause(each: JsonObject) -> str:
     result = each["result"]
     gone = (
@@ -116,7 +118,8 @@ def _whole(each: JsonObject) -> list[str]:
     """Return the verdict's lines and further sentences, and the figures that the table lacks."""
     result, twin = each["result"], each["twin"]
     lines = [*result["verdict"].splitlines(), result["more"]]
-    lines.append(f"Caught {results.whole_per_cent(result['caught'])}; false alarms {results.alarms(result)}.")
+    if result["caught"]["value"] is not None:
+        lines.append(f"Caught {results.whole_per_cent(result['caught'])}; false alarms {results.alarms(result)}.")
     if twin:
         other = "" if twin["same_test"] else ", on another test"
         lines.append(f"In {twin['mode']} mode: AUROC {results.whole(twin['auroc'])}{other}.")

@@ -128,9 +128,9 @@ def _in_use(values: Callable[[str, float], dict[int, float]], since: str) -> lis
 
 
 def _together(attempts: Sequence[Use], key: str, scale: float, begin: float, now: float) -> dict[int, float]:
-    """Return the use of one resource by seconds from now, which are negative; empty without a sample. A sample holds
-    back to the one before, and the last one to its attempt's end."""
-    step, known = (now - begin) / POINTS_DRAWN, False
+    """Return the use of one resource by seconds from now, which are negative, from the first sample on; empty without
+    one. A sample holds back to the one before, and the last one to its attempt's end."""
+    step, first = (now - begin) / POINTS_DRAWN, POINTS_DRAWN + 1
     found = [0.0] * (POINTS_DRAWN + 1)
 
     def place(at: float) -> int:
@@ -142,11 +142,11 @@ def _together(attempts: Sequence[Use], key: str, scale: float, begin: float, now
             value = getattr(sample, key)
             if value is None:
                 continue
-            known = True
+            first = min(first, place(start))
             for n in range(place(start), place(end)):
                 # Each attempt's share of a GPU's time is that of all programs on it.
                 found[n] = max(found[n], value * scale) if key == "gpu" else found[n] + value * scale
-    return {round(begin + n * step - now): value for n, value in enumerate(found)} if known else {}
+    return {round(begin + n * step - now): value for n, value in enumerate(found) if n >= first}
 
 
 def _used(samples: Sequence[UsageSample], key: str, scale: float) -> dict[int, float]:

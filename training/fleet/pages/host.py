@@ -58,7 +58,8 @@ def sentence(name: str, one: Json | None, now: float) -> str:
     called = one_line(name, 64)
     if one is None:
         return f"{called} is watched; its worker has never asked for work."
-    doing = [f"trains {one_line(job['name'], 60)}" for job in one["now"]]
+    *names, last = ["", *(one_line(job["name"], 60) for job in one["now"])]
+    doing = [f"trains {' and '.join(filter(None, (', '.join(names[1:]), last)))}"] if last else []
     if one["quarantine"] or one["resting"]:
         doing.append("gets no jobs")
     elif not doing:

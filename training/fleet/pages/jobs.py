@@ -92,7 +92,8 @@ def page(asked: PageRequest, frame: Frame) -> str:
     kinds = views.counted(query.wanted.q)
     settings = differing([job.settings for job in shown])
     held = views.held(query.wanted)
-    total = held if query.wanted.status == HELD else matching(kinds, query.wanted)
+    found = [each for each in kinds if _passes(each, query.wanted)]
+    total = held if query.wanted.status == HELD else sum(each.n for each in found)
     goes_on = None
     if following is not None:
         goes_on = query.address(after=f"{following.seq},{following.number!r},{following.word}")
@@ -104,7 +105,7 @@ def page(asked: PageRequest, frame: Frame) -> str:
         settings=settings[:SETTINGS_MAX],
         scored=any(job.auroc is not None for job in shown),
         tests=len({job.test for job in shown if job.auroc is not None}),
-        sentence=sentence(total, len(shown), query),
+        sentence=sentence(total, len(shown), query, sum(each.n for each in found if not each.in_manifest)),
         states=_options(kinds, query.wanted, "status", [*JobStatus]),
         models=_options(kinds, query.wanted, "model"),
         modes=_options(kinds, query.wanted, "mode"),
@@ -154,12 +155,8 @@ def _orders(chosen: str, settings: Sequence[str]) -> dict[str, str]:
     return found if chosen in found else found | {chosen: f"{found.get(back, back.removeprefix(SETTING))}, reversed"}
 
 
-def matching(kinds: Sequence[Counted], wanted: JobFilter) -> int:
-    """Count the jobs in ``kinds`` that match the filters for status, model, mode, host and presence."""
-    return sum(each.n for each in kinds if _passes(each, wanted))
-
-
 def _passes(kind: Counted, wanted: JobFilter, but: str = "") -> bool:
+    """Tell whether jobs of this kind match the filters for status, model, mode, host and presence, without ``but``."""
     gone = kind.status == "cancelled" or (kind.status == "completed" and not kind.in_manifest)
     if gone and wanted.present and but != "present":
         return False
@@ -185,8 +182,9 @@ def _options(
     return [(value, found[value]) for value in sorted(found, key=key)]
 
 
-def sentence(total: int | None, shown: int, query: JobsQuery) -> str:
-    """Say in one line how many jobs match which filters."""
+def sentence(total: int | None, shown: int, query: JobsQuery, unplanned: int = 0) -> str:
+    """Say in one line how many jobs match which filters; the ``unplanned`` ones among them, which are not in the plan,
+    are counted apart."""
     wanted = query.wanted
     said = [wanted.status, wanted.mode, wanted.model]
     what = " ".join(one_line(each, 40) for each in said if each)
@@ -194,5 +192,6 @@ def sentence(total: int | None, shown: int, query: JobsQuery) -> str:
     named = f" with “{one_line(wanted.q, 40)}” in the name" if wanted.q else ""
     if not shown and query.after == ListPlace():
         return f"No {what + ' ' if what else ''}jobs{where}{named}."
-    number = counted(total if total is not None else shown, "jobs")
-    return f"{number.replace(' ', f' {what} ', 1) if what else number}{where}{named}."
+    number = counted((total if total is not None else shown) - unplanned, "jobs")
+    others = f"; not in the plan: {unplanned}" if unplanned else ""
+    return f"{number.replace(' ', f' {what} ', 1) if what else number}{where}{named}{others}."

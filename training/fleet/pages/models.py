@@ -28,7 +28,7 @@ def page(asked: PageRequest, frame: Frame) -> str:
         models=reply["models"],
         rotations=reply["rotations"],
         rotated_hosts=results.rotated_hosts(reply["rotations"], HOSTS_MAX),
-        tests=[(address(each["test"]), each, n) for n, each in enumerate(reply["tests"], start=1)],
+        tests=[(address(each["test"]), each) for each in reply["tests"]],
         test=chosen,
         without=reply["without"],
         without_jobs=reply["without_jobs"],

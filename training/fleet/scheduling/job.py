@@ -217,7 +217,7 @@ def constraints_in_words(spec: Json) -> str:
         if isinstance(value, list | tuple):
             value = ", ".join(map(str, value))
         if value and words and ("{:g}" not in words or (isinstance(value, int | float) and abs(value) < 1e15)):
-            said.append(words.format(value))
+            said.append(words.format(value).removesuffix("s" if value == 1 else ""))
     return ", ".join(said)
 
 

@@ -129,7 +129,11 @@ class Models:
         if self._known_as_of != head and (models <= MANY or age_s >= MANY_S):
             names = {row["dataset_id"]: row["name"] for row in self._db.all("plan_datasets")}
             tests = [
-                TestView(test=each["test"] or "", models=each["n"], name=name_of_test(json.loads(each["spec"]), names))
+                TestView(
+                    test=each["test"] or "",
+                    models=each["n"],
+                    name=name_of_test(json.loads(each["spec"]), names) if each["test"] else "unknown test",
+                )
                 for each in self._db.all("results_tests", most=TESTS_MAX)
             ]
             missing = self._db.all("results_missing", most=WITHOUT_NAMED)

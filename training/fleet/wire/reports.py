@@ -81,7 +81,7 @@ def read(body: bytes) -> ReportView:
         promised=_share(_part(said.get("operating_point"), _Promise).target_fpr),
         alarms_a_day=_figure(metrics.get("alerts_per_host_day"), share=False),
         calls_a_day=_figure(_parts(said.get("incidents")).get("false_per_host_day"), share=False),
-        verdict=_part(said.get("verdict"), str)[:TEXT_MAX],
+        verdict=(_part(said.get("verdict"), str) or "\n".join(_part(said.get("verdict"), list[str])))[:TEXT_MAX],
         more=_part(said.get("verdict_more"), str)[:TEXT_MAX],
         level=level if level in LEVELS else "",
         because=_part(said.get("verdict_why"), str)[:NAME_MAX],

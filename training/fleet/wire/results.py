@@ -98,13 +98,16 @@ def a_day(figure: Json) -> str:
 
 def which(models: Sequence[Json]) -> str:
     """Say which of these models to use, and why; ``models`` has those judged on one test, the best first. Models of the
-    oracle mode are passed over, because a deployed detector lacks their channels."""
+    oracle mode are passed over, because a deployed detector lacks their channels. If the test is not known, return an
+    empty text."""
     real = [each for each in models if each["mode"] != "oracle"]
     ranks = {level: rank for rank, level in enumerate(("good", "caution", "", "poor"))}
     best = min(real, key=lambda each: ranks.get(str(each["result"]["level"]), 2), default=None)
     if best is None:
         return ""
     result = best["result"]
+    if not result["test"]:
+        return ""
     if result["level"] == "poor":
         return f"Use none of these models: even of {best['name']} {result['because'] or 'the verdict is poor'}."
     low, others = result["auroc"]["low"], [each["result"]["auroc"]["high"] for each in real if each is not best]

@@ -82,7 +82,7 @@ def _no_job(transition: StateStep, reply: ClaimReply) -> None:
     idle = re.sub(r"\d+", "", reason)
     if reason and idle != transition.state.idle:  # with other figures it is the same reason
         transition.set(idle=idle)
-        transition.say(f"idle: {reason}")
+        transition.say(f"no job now: {reason}")
     waited_s = transition.now - transition.state.call_sent_at
     if waited_s >= _wait_s(transition) / 2 > 0:
         transition.set(call_at=transition.now)

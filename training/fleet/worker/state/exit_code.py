@@ -20,6 +20,7 @@ from training.frozen import frozen
 
 ASKED_TO_STOP = frozenset({1, 2, 15})  # SIGHUP, SIGINT, SIGTERM: a session or a service that ends
 LAST_WORDS = 40  # lines of output in an error text
+ALSO = "it also printed: "
 LAST_LINES = 5  # the last lines, which show an end for want of memory; earlier ones it may have survived
 TIMING_BYTES_MAX = 16 * 1024  # as it is sent
 
@@ -80,17 +81,17 @@ def _adds_to(text: str, words: str, line: str) -> bool:
 
 
 def error_text(first: str, lines: Sequence[str]) -> str:
-    """Return ``first``, and below it those of the last ``LAST_WORDS`` lines that are not blank: the newest that fit in
-    ``ERROR_CHARS_MAX`` characters."""
+    """Return ``first``, and below it as also printed those of the last ``LAST_WORDS`` lines that are not blank: the
+    newest that fit in ``ERROR_CHARS_MAX`` characters."""
     first = first[: ERROR_CHARS_MAX - 1]
     quoted: list[str] = []
-    room = ERROR_CHARS_MAX - len(first)
+    room = ERROR_CHARS_MAX - len(first) - len(ALSO)
     for line in reversed([line for line in lines[-LAST_WORDS:] if line.strip()]):
         room -= len(line) + 1
         if room < 0:
             break
         quoted.append(line)
-    return "\n".join([first, *reversed(quoted)])
+    return "\n".join([first, *([ALSO + "\n".join(reversed(quoted))] if quoted else [])])
 
 
 _ERROR_LINE = re.compile(
