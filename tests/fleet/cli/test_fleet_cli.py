@@ -260,10 +260,10 @@ def test_a_narrow_list_leaves_out_the_last_columns_and_names_them(run, monkeypat
 def fleets(draw):
     """Return a receiver of made-up jobs and hosts, and the names of both."""
     names = st.integers(1, 60).flatmap(lambda size: st.text("ab[]=,.-_", min_size=size, max_size=size))
-    names = st.lists(names.map("x{}".format), min_size=1, max_size=7, unique=True)
+    names = st.lists(names.map("x{}".format), min_size=1, max_size=4, unique=True)
     jobs, hosts = draw(names), draw(names)
     host, since = st.sampled_from(hosts), st.floats(1, 1e7).map(NOW.__sub__)
-    said = st.lists(st.text("abc:;.", min_size=1, max_size=20), max_size=30).map(" ".join)
+    said = st.lists(st.text("abc:;.", min_size=1, max_size=20), max_size=12).map(" ".join)
 
     def made(given=(), **members):
         return dict(given) | {key: draw(each) for key, each in members.items()}

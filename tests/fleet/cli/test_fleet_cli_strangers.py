@@ -67,6 +67,7 @@ TALKING = [
     "certificates",
     "release pc",
     "plan",
+    "upgrade --check",
     "plan --why x",
     "plan plan.toml",
     "apply --yes",
