@@ -115,7 +115,6 @@ def _hosts(answer: Json) -> list[RenderableType]:
 
 def _memory(advice: Json) -> str:
     """Return the line that proposes how much memory jobs should ask for, and says what they ask for now."""
-    now = f"it is {advice['asked_gib']:g}" if advice["asked_gib"] else "nothing is asked"
-    held = size(advice["held_gib"] * 2**30)
+    now, held = f"{advice['asked_gib']:g}" if advice["asked_gib"] else "none", size(advice["held_gib"] * 2**30)
     of, ask = some(advice["jobs"], 3, advice["count"]), advice["propose_gib"]
-    return f"{of}: min_ram_gib = {ask:g}; {now}, such a trainer held up to {held}"
+    return f"{of}: min_ram_gib = {ask:g} instead of {now}; used {held}"

@@ -131,7 +131,8 @@ def _status_table(data: Json) -> RenderableType:
         done = of_job(view).partition(" [")[0] or _far(view, data["now"])
         since = ago(since, data["now"]).removesuffix(" ago")
         rows.append((view["name"], state(view), view["host"], done, since, progress(view)))
-    made = table("JOB", "STATE", "HOST", "PROGRESS", "FOR", "STAGE", rows=rows)
+    heads = ("JOB", "STATE", "HOST", "PROGRESS", "FOR", "STAGE")
+    made = table(*heads, rows=rows, first=("JOB", "STATE", "PROGRESS"))
     lines = []
     if pending > _PENDING_SHOWN:
         lines.append(f"… and {pending - _PENDING_SHOWN} more pending")
