@@ -8,7 +8,9 @@ import numpy as np
 from training.data.errors import DataError
 from training.data.ingest import even, times
 from training.data.ingest.columns import Wanted, check_rounding_of, check_total
+from training.data.ingest.ingested import UNKNOWN_HOST
 from training.data.ingest.rows import SampleRows, check_begun_once, check_interleaved, name_of, steps_inside
+from training.data.ingest.several import JOINED
 from training.data.scratch import edges_of, release, spans
 from training.data.values import AnyArray, Bools, Codes, Floats
 from training.printable import some
@@ -110,7 +112,7 @@ def _once(rows: SampleRows, totals: Bools) -> SampleRows:
     rows, copies = _without_copies(rows)
     rows, folded = _folded(rows, totals)
     if rows.place is not None and rows.window is None:
-        two = f"two recordings share the id (add a column 'episode', or say --host-from file){local_times(rows)}."
+        two = f"two recordings share the id ({_apart(rows)}){local_times(rows)}."
         check_begun_once(rows, rows.recording, two)
     return replace(rows, notes=(*rows.notes, *copies, *folded))
 
@@ -203,10 +205,14 @@ def _step(t: Floats, low: int, high: int) -> float:
 def _two_rows(rows: SampleRows, row: int) -> DataError:
     return DataError(
         f"Two rows of {name_of(rows, row)} have the time {rows.clock[row]:.10g}, and differ in label, or such times "
-        "are many or follow each other: two recordings share the id (add a column 'episode', or say --host-from "
-        "file if each has its own), the table holds a copy, "
-        f"or its times are rounded{_at_rate(rows)}{local_times(rows)}."
+        f"are many or follow each other: two recordings share the id ({_apart(rows)}), the table holds a copy, or its"
+        f"  times are rounded{_at_rate(rows)}{local_times(rows)}."
     )
+
+
+def _apart(rows: SampleRows) -> str:
+    is_of_files = rows.path.stem == JOINED and rows.host.names.tolist() == [UNKNOWN_HOST]
+    return "add a column 'episode'" + ", or say --host-from file if each has its own" * is_of_files
 
 
 def _at_rate(rows: SampleRows) -> str:
@@ -272,6 +278,11 @@ def evenly(rows: SampleRows, group: Codes, hz: float, totals: Bools, *, said: bo
 
     row = np.concatenate([np.arange(low, high) if of is None else of.row + low for (low, high), of in parts])
     t = np.concatenate([rows.clock[low:high] if of is None else of.t for (low, high), of in parts])
+    if not row.size:
+        raise DataError(
+            f"The times of {rows.path} come so unevenly that none has a value at {hz:g} Hz: name the column of times "
+            "with --time NAME."
+        )
     values = rows.room.empty((row.size, rows.values.shape[1]), np.float32, "F")
     for place, is_rate in enumerate(totals.tolist()):
         column, at = rows.values[:, place], 0

@@ -63,7 +63,7 @@ NAMES = {
     for role, names in words_of(
         """
         t timestamp time datetime ts date unixtime elapsed zeitstempel zeit uhrzeit datum
-        label y phase target class category klasse annotation anomaly attack outlier normal/attack attacklabel
+        label y phase target class category klasse annotation anomaly attack outlier normal normal/attack attacklabel
         host hostname machine computer node nodename server rechner
         episode session recording run trial
         window

@@ -70,6 +70,7 @@ from training.data.ingest.rows import (
     only_labelled,
     rate_of,
     read_rows,
+    steps_inside,
     strings,
 )
 from training.data.ingest.series import check_series, widened
@@ -447,6 +448,7 @@ def _cut_windows(rows: SampleRows, cut: WindowCut, totals: Bools) -> tuple[Sampl
     episode = []
     empty = []
     counts = {}
+    longest = 0  # stretch, in samples
     short, stretched = np.zeros((2, len(rows.labels.names)), int)
     for name, (low, high) in episodes.items():
         t, label = rows.clock[low:high], rows.label[low:high]
@@ -454,6 +456,7 @@ def _cut_windows(rows: SampleRows, cut: WindowCut, totals: Bools) -> tuple[Sampl
         counts[name] = ingested.Counts(t.size, *_gaps(t, hz), unknown)
         edges = stretch_edges(t, np.zeros_like(label) if cut.points else label, hz)
         of, lengths = label[edges[:-1]], np.diff(edges)
+        longest = max(longest, int(lengths.max()))
         stretched += np.bincount(of, minlength=stretched.size)
         short += np.bincount(of, lengths < samples, short.size).astype(int)
         begins = starts_between(edges, samples, stride)
@@ -469,8 +472,9 @@ def _cut_windows(rows: SampleRows, cut: WindowCut, totals: Bools) -> tuple[Sampl
             empty.append(ingested.Empty(name, rows.host[low], float(t[0]), duration, t.size))
     if not places:
         raise DataError(
-            f"{rows.path} has no stretch of {window_s:g} s without a gap or a change of label "
-            f"in any of its {len(episodes)} recordings: say a shorter --window-s, or a lower --hz, which bridges gaps."
+            f"{rows.path} has no stretch of {window_s:g} s without a gap or a change of label in any of its "
+            f"{len(episodes)} recordings, the longest has {longest / hz:g} s: "
+            f"{_ways_to_windows(rows, cut, longest, hz)}."
         )
     left_out = [
         f"{short[number]:,} of {stretched[number]:,} stretches of {of}: shorter than a window of {window_s:g} s"
@@ -501,6 +505,15 @@ def _cut_windows(rows: SampleRows, cut: WindowCut, totals: Bools) -> tuple[Sampl
         notes=(*notes, *rounded),
         counts=counts,
     )
+
+
+def _ways_to_windows(rows: SampleRows, cut: WindowCut, longest: int, hz: float) -> str:
+    """Return words on the flags that give windows where no stretch is long enough; ``longest`` is in samples."""
+    ways = [f"say --window-s {longest / hz:g} or less"] if longest >= ingested.SAMPLES_MIN else []
+    steps = steps_inside(rows, rows.recording)
+    ways += ["say a lower --hz, which bridges gaps"] if (steps > GAP / hz).any() else []
+    ways += ["say --points if labels mark single samples"] if not cut.points and len(rows.labels.names) > 1 else []
+    return ", or ".join(ways) or "bring longer recordings"
 
 
 def _hosts_without_reference(rows: SampleRows, first: Ints) -> list[str]:

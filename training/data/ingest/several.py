@@ -31,6 +31,9 @@ from training.printable import first_line
 ENDINGS = re.compile(r"(\.(csv|tsv|txt|log|dat|data|parquet|jsonl?|ndjson|arff|npy))?(\.(gz|zst|zip))?$", re.IGNORECASE)
 
 
+JOINED = "joined"  # the name of the table of several files
+
+
 class HostFrom(StrEnum):
     """The part of a file's path that names the host of its rows."""
 
@@ -127,7 +130,7 @@ def _joined_parquet(plain: Sequence[Path], hosts: Sequence[str | None], folder: 
         pl.scan_parquet(path) if host is None else pl.scan_parquet(path).with_columns(pl.lit(host).alias(Role.HOST))
         for path, host in zip(plain, hosts, strict=True)
     ]
-    copy = folder / f"joined{PARQUET}"
+    copy = folder / f"{JOINED}{PARQUET}"
     try:
         pl.concat(tables, how="diagonal_relaxed").sink_parquet(copy)
     except pl.exceptions.PolarsError as error:
@@ -154,7 +157,7 @@ def _joined_text(
             if not {*store.names} & {*stores[0].names}:
                 raise DataError(f"{file} has no column in common with {files[0]}: bring tables of one kind.")
         dialect = certain(stores[0].dialect, "it is a table of text")
-        copy = folder / "joined.csv"
+        copy = folder / f"{JOINED}.csv"
         with copy.open("w", encoding="utf-8", newline="") as out:
             writer = csv.writer(out, delimiter=dialect.delimiter, lineterminator="\n")
             writer.writerow([*names, *([str(Role.HOST)] if hosts[0] is not None else [])])
