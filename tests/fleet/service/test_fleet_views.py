@@ -204,6 +204,7 @@ def test_a_resumed_job_shows_how_far_it_was_until_it_says_how_far_it_is(fleet, o
     fleet.beat(claim_id, progress={"epoch": 2})
     fleet.fail(claim_id, reason=reason)
     fleet.clock.advance(3600)
+    fleet.fail(fleet.granted(), reason="worker_shutdown")
     fleet.beat(fleet.granted(), progress=fresh)
     assert fleet.job().progress == shown
 

@@ -442,10 +442,11 @@ CREATE VIEW jobs_shown AS           -- jobs as lists show them, each with the at
   SELECT j.*, COALESCE(b.progress, a.progress) AS progress, a.paused, a.data_digest, a.code_digest, a.training_commit,
     r.auroc, r.auroc_low, r.auroc_high, r.test, g.at AS removed_at, g.why AS removed_why
   FROM jobs AS j LEFT JOIN attempts AS a ON a.job_id = j.job_id AND a.attempt = j.attempt
-  LEFT JOIN attempts AS b           -- the interrupted one that it resumes, until it tells itself how far it is
-    ON b.job_id = a.job_id AND b.attempt = a.attempt - 1 AND b.generation = a.generation AND b.end_reason <> 'trainer_failed'
-    AND (b.host = a.host OR b.resumable) AND instr(b.progress, '"epoch":') AND a.ended_at IS NULL
-    AND NOT COALESCE(instr(a.progress, '"epoch":') + instr(a.progress, '"bytes":'), 0)
+  LEFT JOIN attempts AS b ON b.job_id = a.job_id  -- what it resumes, until it says itself how far it is
+    AND b.attempt = (SELECT max(attempt) FROM attempts
+      WHERE job_id = a.job_id AND attempt < a.attempt AND instr(progress, '"epoch":'))
+    AND b.generation = a.generation AND b.end_reason <> 'trainer_failed' AND (b.host = a.host OR b.resumable)
+    AND NOT COALESCE(instr(a.progress, '"epoch":') + instr(a.progress, '"bytes":'), 0) AND a.ended_at IS NULL
   LEFT JOIN results AS r ON r.job_id = j.job_id AND r.attempt = j.attempt AND j.status = 'completed'
   LEFT JOIN gone_bundles AS g ON g.subject = j.model || '_' || j.mode || '/' || j.artifact_id;
 CREATE VIEW events_named AS
