@@ -83,7 +83,9 @@ def test_every_verb_starts_its_program_or_names_what_it_lacks(verb, capsys, monk
     extras = program.VERBS[verb][1]
     if extras:
         assert program.main([verb]) == 1
-        assert f"[{extras}]" in capsys.readouterr().err
+        said = capsys.readouterr().err
+        assert f"[{extras}]" in said
+        assert f" -c {checkout.shipped('constraints.txt')} " in said
     assert torch_build() == "without torch"
 
 
