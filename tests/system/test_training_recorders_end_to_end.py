@@ -43,8 +43,8 @@ def follow(commands, folder, **instead):
         for word, other in instead.items():
             command = command.replace(word, other)
         words = shlex.split(command.replace("http://localhost:9090", instead.get("server", "")))
-        if words[0] == "python":
-            words[0] = sys.executable
+        if words[0] == "cis490":
+            words[:1] = [sys.executable, "-m", "training.command"]
         done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         said.append(done.stdout)
@@ -88,8 +88,8 @@ def test_a_model_of_one_recorders_data_scores_anothers(server, tmp_path):
     of_sysstat(tmp_path / "sa.json")
     said = follow(
         [
-            "python -m training.data.ingest --sysstat sa.json --like data/processed --out-dir other",
-            "python -m training.trainer.score artifacts/gbt_realistic.ckpt.json other --out scores.csv",
+            "cis490 ingest --sysstat sa.json --like data/processed --out-dir other",
+            "cis490 score artifacts/gbt_realistic.ckpt.json other --out scores.csv",
         ],
         tmp_path,
     )
