@@ -33,7 +33,7 @@ from training.data.channels import CHANNELS
 from training.data.classes import BENIGN, benign_of, stated
 from training.data.coded import Coded
 from training.data.errors import DataError
-from training.data.features import extract, extract_blocks, feature_specs
+from training.data.features import SHAPED_MIN, extract, extract_blocks, feature_specs
 from training.data.identity import Kinship, find_kin
 from training.data.parquet_groups import write_groups
 from training.data.rows import CodedRows, Rows
@@ -163,7 +163,7 @@ def write_processed(
         ordered = tuple(sampling.channels)
         parts = extract_blocks(X, ordered, sampling.sample_hz)
         index = WindowIndex(windows.rows)
-        features = write_features(new, index, ordered, parts, progress)
+        features = write_features(new, index, ordered, parts, progress, samples=X.shape[2])
         manifest = write_beside(
             new,
             (X, index),
@@ -263,7 +263,7 @@ def write_beside(
         window_samples=X.shape[2],
         normaliser=sampling.normaliser,
         channels=ordered,
-        features=feature_specs(ordered),
+        features=feature_specs(ordered, X.shape[2]),
         benign=stated(labelling.benign),
         time=sampling.time,
         optional=certain(sampling.optional, "found before"),
@@ -289,9 +289,10 @@ def write_features(
     channels: tuple[ChannelSpec, ...],
     parts: Iterable[Floats32],
     progress: Callable[[float], None] = lambda _share: None,
+    samples: int = SHAPED_MIN,
 ) -> str:
     """Write the feature table into the folder ``new``, some rows at a time, and return the SHA-256 of all features."""
-    names = [feature.name for feature in feature_specs(channels)]
+    names = [feature.name for feature in feature_specs(channels, samples)]
     count = len(index)
     digest = tensor_files.begun_sha256(np.dtype(np.float32), (count, len(names)))
     # By columns, as the file has them: one copy of a group, however its rows come.

@@ -15,9 +15,10 @@ from training.certain import certain
 from training.contract import Mode
 from training.data.absent import PAIR, absent, is_settled
 from training.data.schema import ChannelSpec, FeatureSpec
-from training.data.scratch import ROOM, fill, release
+from training.data.scratch import ROOM, blocks, fill, release
 from training.data.values import Floats, Floats32
 
+SHAPED_MIN = 4  # samples of a window that have a shape to describe
 QUANTILES = (0.10, 0.25, 0.50, 0.75, 0.90)
 BANDS = 4
 CORRELATED_MAX = 12  # all pairs of 64 channels would be 2,016 columns, nearly all of them noise
@@ -39,8 +40,9 @@ STATISTICS = (
 )
 
 
-def feature_specs(channels: tuple[ChannelSpec, ...]) -> tuple[FeatureSpec, ...]:
-    """Return the features that ``extract`` computes for these channels, in the order of its columns.
+def feature_specs(channels: tuple[ChannelSpec, ...], samples: int = SHAPED_MIN) -> tuple[FeatureSpec, ...]:
+    """Return the features that ``extract`` computes for these channels, in the order of its columns; of windows of one
+    sample, its values.
 
     A mode may see a correlation if it may see both channels.
     """
@@ -53,7 +55,7 @@ def feature_specs(channels: tuple[ChannelSpec, ...]) -> tuple[FeatureSpec, ...]:
             modes=c.modes,
         )
         for c in channels
-        for statistic in STATISTICS
+        for statistic in (STATISTICS if samples > 1 else ("value",))
     ]
     paired = [
         FeatureSpec(
@@ -63,7 +65,7 @@ def feature_specs(channels: tuple[ChannelSpec, ...]) -> tuple[FeatureSpec, ...]:
             statistic="corr",
             modes=tuple(m for m in a.modes if m in b.modes),
         )
-        for a, b in combinations(correlated(channels), 2)
+        for a, b in combinations(correlated(channels) if samples > 1 else (), 2)
     ]
     return (*single, *paired)
 
@@ -85,7 +87,7 @@ def extract(X: Floats32, channels: tuple[ChannelSpec, ...], sample_hz: float) ->
 
     Raises ValueError if a value is infinite, or a channel is only partly known in a window.
     """
-    result = ROOM.empty((len(X), len(feature_specs(channels))), np.float32)
+    result = ROOM.empty((len(X), len(feature_specs(channels, X.shape[2]))), np.float32)
     fill(result, extract_blocks(X, channels, sample_hz))
     return result
 
@@ -94,7 +96,10 @@ def extract_blocks(X: Floats32, channels: tuple[ChannelSpec, ...], sample_hz: fl
     """Yield the features of windows ``X`` (N, C, T) in parts (n, F), so that memory stays bounded."""
     count, width, samples = X.shape
     certain(width == len(channels), "a channel a row of each window")
-    certain(samples >= 4, "shorter windows have no shape")
+    if samples == 1:
+        yield from (np.asarray(part[:, :, 0], np.float32) for _, part in blocks(X))
+        return
+    certain(samples >= SHAPED_MIN, "shorter windows have no shape")
     names = [c.name for c in channels]
     pairs = [(names.index(a.name), names.index(b.name)) for a, b in combinations(correlated(channels), 2)]
     step = max(1, BLOCK_VALUES // (width * samples))

@@ -180,8 +180,9 @@ def marks_of(X: Floats32, names: Sequence[str], every: int, *, telling: bool) ->
 
 
 def run_length(samples: int) -> int:
-    """Return the length of the runs by which windows of ``samples`` samples are compared: a quarter, at least 4."""
-    return max(4, samples // 4)
+    """Return the length of the runs by which windows of ``samples`` samples are compared: a quarter, at least 4; of
+    rows that are windows, 1."""
+    return min(samples, max(4, samples // 4))
 
 
 # -- kin ---------------------------------------------------------------------------------------------------------------
@@ -307,7 +308,7 @@ class _ChanceEquality:
 
     def excluded(self, X: Floats32, rows: Indices, start: int, length: int) -> dict[int, bool]:
         """Return, for each of the ``rows`` of ``X``, True if its ``length`` samples from ``start`` cannot equal others
-        by chance; the most distinctive channel decides."""
+        by chance; the most distinctive channel decides, or all of them together where windows have one sample."""
         if not rows.size:
             return {}
         if self._usual is None:
@@ -317,7 +318,8 @@ class _ChanceEquality:
             run = _constant_where_absent(picked(X[:, channel, start : start + length], rows))
             # Where values repeat, steps follow from them; where they wander, values follow from steps.
             walked = values.bits(run[:, :1]) + steps.bits(np.diff(run, axis=1))
-            best = np.maximum(best, np.minimum(values.bits(run), walked))
+            bits = np.minimum(values.bits(run), walked)
+            best = best + bits if self._X.shape[2] == 1 else np.maximum(best, bits)
         return dict(zip(rows.tolist(), (best >= self._needed).tolist(), strict=True))
 
     def _count(self) -> list[tuple[_Frequencies, _Frequencies]]:
@@ -347,7 +349,7 @@ class _Frequencies(NamedTuple):
     @classmethod
     def of(cls, seen: Floats32) -> _Frequencies:
         values, counts = np.unique(seen, return_counts=True)
-        return cls(values, -np.log2(counts / seen.size), log2(2 * seen.size))
+        return cls(values, -np.log2(counts / max(seen.size, 1)), log2(2 * max(seen.size, 1)))
 
     def bits(self, values: Floats32) -> Floats:
         """Return the information (n,) in bits of each row of ``values`` (n, k), as if its values were independent.

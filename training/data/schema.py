@@ -123,6 +123,11 @@ class FeatureSchema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         return hashlib.sha256(self.canonical()).hexdigest()
 
     @property
+    def has_examples(self) -> bool:
+        """Tell whether each window is one row of a table, and no stretch of time."""
+        return self.window_samples == 1
+
+    @property
     def channel_names(self) -> tuple[str, ...]:
         return tuple(c.name for c in self.channels)
 

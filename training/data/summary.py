@@ -107,7 +107,8 @@ class Understood(msgspec.Struct, frozen=True, kw_only=True):
         length = "" if self.window_s is None else f" = {_seconds(self.window_s)} s"
         step = "" if self.stride_s is None else f", one each {_seconds(self.stride_s)} s"
         gaps = f"; {self.gaps:,} gaps" if self.gaps else ""
-        return f"{known}{why}; windows of {self.window_samples} samples{length}{step}{gaps}"
+        samples = f"{self.window_samples} sample{'s' * (self.window_samples != 1)}"
+        return f"{known}{why}; windows of {samples}{length}{step}{gaps}"
 
     def _clock(self) -> str:
         if self.span is None:

@@ -114,6 +114,11 @@ def read_inputs(args: TrainerArgs, *, takes: Takes) -> Inputs:
             f"{args.tensors} holds windows without labels, which a model can score (training.trainer.score) and "
             "none can learn from or be tested on: ingest them with --label NAME, or with --labels-from FILE"
         )
+    if data.schema.has_examples and takes is Takes.TENSORS:
+        raise BadData(
+            f"{args.tensors} holds rows of a table, one sample each, from which models of sequences learn nothing: "
+            "train gbt or mlp"
+        )
     known = distinct(data.rows.episode) & set(validation.quarantined)
     if known:
         raise BadData(

@@ -93,6 +93,9 @@ def shares_outside(inputs: Inputs, document: Json) -> dict[str, tuple[float, lis
 def _statistics(inputs: Inputs, rows: Ints | slice) -> list[Floats]:
     """Read the statistics ``KEPT``, each (n, C), from the features, which begin with all statistics of each channel."""
     channels = len(inputs.channel_names)
+    if inputs.schema.has_examples:
+        values = inputs.features[rows][:, :channels].astype(float)
+        return [values, values, np.zeros_like(values)]
     width = channels * len(STATISTICS)
     by_channel = inputs.features[rows][:, :width].reshape(-1, channels, len(STATISTICS))
     return [by_channel[:, :, STATISTICS.index(name)].astype(float) for name in KEPT]

@@ -108,14 +108,14 @@ class Followed(NamedTuple):
 def follow(judged: Judged, state: Path | None = None, confirm: Sequence[str] = ()) -> Followed:
     """Find incidents and changed hosts in each recording's windows, in time order.
 
-    Without a threshold nothing is found, and the file ``state`` is neither read nor written. With a threshold,
+    Without a threshold, and in rows that are windows, nothing is found, and the file ``state`` is neither read nor written. With a threshold,
     incidents and changes continue from a ``state`` file of the same model. With a threshold, the file is written
     afterwards, also if it was missing or another model's. The reported changes of the hosts ``confirm`` are confirmed
     before any window is processed. If the model has a threshold, raises ``BadArguments`` for a host in ``confirm``
     without a reported change, and for a file that is no state file.
     """
     thresholds, document, rows = judged.thresholds, judged.document, judged.inputs.timed
-    if thresholds is None:
+    if thresholds is None or judged.inputs.schema.has_examples:
         return Followed([], {}, [])
     streams = Streams(str(document["digest"]), rule_of(document))
     note = None if state is None else streams.load(state)
@@ -203,7 +203,7 @@ def remarks(judged: Judged, side: Names | None) -> list[str]:
             first += " New windows share no samples with those that the model was trained, calibrated or tested on;"
             first += " a copy that was rounded or scaled is not recognised."
     inputs, said = judged.inputs, [first, *ranges.said_of(judged.inputs, judged.document)]
-    if inputs.schema.time in (Timing.STARTS, Timing.NONE):
+    if inputs.schema.time in (Timing.STARTS, Timing.NONE) and not inputs.schema.has_examples:
         said.append(
             "The sampling rate of these windows is unknown, and of those the model was trained on: if the rates "
             "differ, its scores mean nothing."

@@ -309,7 +309,7 @@ def _judge(
     evaluation = evaluate(test, classes=classes, operating_point=point, never_trained=never_trained, **draws)
     stop.check()
     choice = incidents = None
-    if point is not None and point.threshold is not None:
+    if point is not None and point.threshold is not None and not inputs.schema.has_examples:
         stride_s = inputs.schema.stride_s
         choice, incidents = called(cal, test, point, classes, rows=split.cal, nominal_s=stride_s, curve=True)
     baselines = run_baselines(
@@ -347,6 +347,7 @@ def _judge(
         hyper=args.hyper,
         quarantined=inputs.quarantined,
         schema_hash=inputs.schema.hash(),
+        has_examples=inputs.schema.has_examples,
         understood=() if inputs.understood is None else inputs.understood.lines(),
         split=split,
         sides=sides,

@@ -34,6 +34,7 @@ REFUSALS = {
     "ids": "One value in each recording, and no two equal: {}: an id? Leave it out with --ignore NAME, or keep it with "
     "--level NAME.",
 }
+OF_ROWS = ("labels", "constant", "of_hosts")  # what a channel of rows that are windows may be
 NOTES = {
     "constant": "Channels that never change: {}.",
     "of_hosts": "Channels with one value a host, which only name the host: {}.",
@@ -60,7 +61,7 @@ def suspects(windows: WindowsInQuestion) -> dict[str, list[str]]:
                 courses[number].add_falls(values[number], groups[2][rows_of[number]])
     found: dict[str, list[str]] = {}
     for name, course in zip(names, courses, strict=True):
-        if kind := course.kind(several=several):
+        if (kind := course.kind(several=several)) and (X.shape[2] > 1 or kind in OF_ROWS):
             found.setdefault(kind, []).append(name)
     return found
 

@@ -14,6 +14,12 @@ def without_copies(windows: Ingested, *, allow: bool) -> Ingested:
     because only the user knows from which host they are.
     """
     kin = find_kin(windows.X, [channel.name for channel in windows.channels], windows.rows)
+    if kin.strangers is not None and windows.X.shape[2] == 1:
+        one, group, other, elsewhere = kin.strangers
+        raise DataError(
+            f"Equal rows are in two groups, the first {one!r} of {group} and {other!r} of {elsewhere}, and would train and "
+            "test a model: keep one of each, as pandas' drop_duplicates does."
+        )
     if kin.strangers is not None:
         raise DataError(of_two_hosts(kin.strangers))
     if kin.equal and not allow:

@@ -303,7 +303,7 @@ def without_missing(windows: Ingested, *, most: float, drop: bool, room: Working
     """
     X, names = windows.X, [channel.name for channel in windows.channels]
     samples = X.shape[2]
-    if samples < SAMPLES_MIN:
+    if 1 < samples < SAMPLES_MIN:
         raise DataError(f"The windows have {samples} samples; at least {SAMPLES_MIN} are needed.")
     gone = np.empty(X.shape[:2], np.min_scalar_type(samples))  # of each channel's samples
     infinite = np.zeros(len(X), bool)

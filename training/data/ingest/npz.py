@@ -65,6 +65,8 @@ def read_npz(
             f"X must hold numbers in the shape (windows, channels, samples), but it is {X.dtype} {X.shape}."
         )
     n, n_channels, samples = X.shape
+    if samples == 1:
+        raise DataError("X has one sample a window: bring such rows as a table, with --rows-are-windows.")
     columns = {key: _column(found, key, n_channels if key in ("channel", "oracle") else n) for key in KEYS[1:]}
     if "y" not in found:
         ingested.check_says_nothing(said, str(path))

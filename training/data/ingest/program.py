@@ -79,9 +79,12 @@ OF_TABLES = (
         "decimal",
         "host_from",
         "points",
+        "rows_are_windows",
     ),
     *(role.name for role in Role),
 )
+OF_CUT = ("window_s", "stride_s", "episode_s", "hz", "labels_from", "points", "KEY")
+OF_SAMPLES = ("counter", "t_unit", "time_format", "day")
 OF_LABELS = ("labels", "benign", "no_benign", "unlabelled", "all_labelled")
 DAY_S = 86_400.0
 DECIMALS = {"comma": ",", "point": "."}
@@ -164,7 +167,10 @@ def _parser() -> argparse.ArgumentParser:
     out_dir = Path("data/processed")
     add("--out-dir", type=Path, default=out_dir, help=f"folder of the data set (default {out_dir})")
     for role in Role:
-        add(role.flag, dest=role.name, metavar="NAME", help=f"column of {role.cells} (default: by its name)")
+        also = ("--group",) if role is Role.HOST else ()
+        add(role.flag, *also, dest=role.name, metavar="NAME", help=f"column of {role.cells} (default: by its name)")
+    add("--rows-are-windows", action="store_true",
+        help="each row is an example by itself, as of a flow: a window of its values, without a time")  # fmt: skip
     names("--columns", "NAME,NAME", "names of all columns of a text table whose first line does not name them")
     add("--decimal", choices=tuple(DECIMALS), help="sign before the decimals of a text table (default: by its cells)")
     add("--host-from", type=HostFrom, choices=tuple(HostFrom), metavar="{file,folder}",
@@ -293,6 +299,8 @@ def _read(args: argparse.Namespace, room: WorkingMemory) -> Ingested:
         scoring = args.like is not None
         check_archive(args.file[0], room.unpacked_max)
         return read_npz(args.file[0], hz=args.hz, t_unit=args.t_unit, said=said, wanted=_wanted(args), scoring=scoring)
+    if args.rows_are_windows:
+        _without_effect(args, "rows that are windows", *OF_CUT, *OF_SAMPLES)
     roles = {role: getattr(args, role.name) for role in Role if getattr(args, role.name) is not None}
     return read_long(
         args.file,
@@ -327,7 +335,17 @@ def _read_recorder(args: argparse.Namespace, recorder: Recorder, log: Log | None
     _without_effect(args, what, *(option for option in OF_SERVERS if option not in heeded))
     roles = (role.name for role in Role)
     _without_effect(
-        args, recorder.flag, *roles, "counter", "t_unit", "time_format", "day", "columns", "decimal", "host_from"
+        args,
+        recorder.flag,
+        *roles,
+        "counter",
+        "t_unit",
+        "time_format",
+        "day",
+        "columns",
+        "decimal",
+        "host_from",
+        "rows_are_windows",
     )
     if log is None:
         _without_effect(args, f"{recorder.flag} without --labels-from", *OF_LABELS)
@@ -366,7 +384,11 @@ def _cut(args: argparse.Namespace) -> WindowCut:
     if args.like is None:
         return cut
     schema = _schema(args.like)
-    return cut._replace(window_samples=schema.window_samples, usual_stride_s=schema.stride_s)
+    return cut._replace(
+        window_samples=schema.window_samples,
+        usual_stride_s=schema.stride_s,
+        rows_are_windows=cut.rows_are_windows or schema.has_examples,
+    )
 
 
 def _wanted(args: argparse.Namespace) -> Wanted:

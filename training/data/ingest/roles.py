@@ -75,6 +75,11 @@ NAMES = {
 ROW_NUMBERS = ("index", "row", "rownumber", "rowindex", "id", "")
 READINGS = ("value", "val", "reading", "wert")  # of a long table, which has no other channel beside the role KEY
 NAMED = tuple(role for role in Role if role is not Role.KEY)
+# Of both, a flow, connection or packet has a column.
+ENDS = (
+    ("srcip", "sourceip", "srcaddr", "sourceaddress", "ipsrc", "idorigh", "saddr", "source"),
+    ("dstip", "destinationip", "destip", "dstaddr", "destinationaddress", "ipdst", "idresph", "daddr", "destination"),
+)
 LABEL_FIRST = ("label", "y", "phase")  # the first of them is the label, the others are second labels
 SECOND = (  # beside a label, each of them says more of the same
     *("changepoint", "attackcat", "attackcategory", "attacktype", "attackname", "anomalytype", "anomalyclass"),
@@ -147,6 +152,12 @@ def twin_of(name: str, names: Sequence[str]) -> str | None:
     ``names``; else None."""
     twin = re.fullmatch(r"(.*)_duplicated_\d+", name)
     return twin[1] if twin and twin[1] in names else None
+
+
+def are_flows(names: Sequence[str]) -> bool:
+    """Return True if each row of a table with these columns is a flow between two addresses, and no sample."""
+    words = {plain(name) for name in names}
+    return "flowid" in words or all(not words.isdisjoint(end) for end in ENDS)
 
 
 def plural_of(name: str) -> Role | None:

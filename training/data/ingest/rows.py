@@ -56,6 +56,7 @@ class WindowCut(NamedTuple):
     usual_stride_s: float | None = None  # and no ``stride_s``
     day: str | None = None  # of the first row, where times have no date or no year
     points: bool = False  # labels mark single samples
+    rows_are_windows: bool = False  # no recordings: each row is an example, without a time
 
 
 class TableClasses(NamedTuple):
@@ -220,7 +221,7 @@ def read_rows(table: Stored, cut: WindowCut, said: SaidClasses, wanted: Wanted) 
         _tidy(strings(table, role), str(role)) if role in table.columns else None
         for role in (Role.EPISODE, Role.WINDOW)
     )
-    t, t_role = clock_of(table, cut)
+    t, t_role = (None, "not used") if cut.rows_are_windows else clock_of(table, cut)
     if t is None and window is None and cut.hz is not None:
         t, t_role = _counted(host.codes) / cut.hz, COUNTED  # by host, so that its recordings do not overlap
     if t is not None:
@@ -236,6 +237,10 @@ def read_rows(table: Stored, cut: WindowCut, said: SaidClasses, wanted: Wanted) 
     if wanted.missing:
         left_out = say_missing(wanted.missing, table.channels, list(values.T))
     notes = judge_stand_ins(zip(table.channels, columns(values), strict=True), wanted.level)
+    if cut.rows_are_windows:
+        number = np.arange(table.store.rows) + 1 if table.keep is None else np.flatnonzero(table.keep) + 1
+        names = np.char.add("row ", np.char.zfill(number.astype(str), len(str(number[-1]))))
+        window = Coded(names, np.arange(number.size, dtype=np.int32))
     label, labels = _classes(table, said)
     _check_sense(table.called(Role.LABEL), labels, said)
     if Role.REFERENCE in table.columns:

@@ -53,7 +53,7 @@ from training.data.ingest.incident_log import (
 )
 from training.data.ingest.recorders.recorded import WINDOW_SAMPLES, RecordedTable, with_specs
 from training.data.ingest.references import MARK
-from training.data.ingest.roles import Role, Roles
+from training.data.ingest.roles import Role, Roles, are_flows
 from training.data.ingest.rows import (
     COUNTED,
     SampleRows,
@@ -84,6 +84,14 @@ from training.data.values import AnyArray, Bools, Codes, Floats, Floats32, Ints
 T = TypeVar("T")
 EPISODES_LEAST, EPISODES_MOST = 3, 10  # of a recording that is cut by the rule
 EPISODE_WINDOWS = 8  # that an episode of it holds at least
+EXAMPLES = (
+    "Each row is a window of its values, and no sample of a recording: there are no references, no levels of hosts, "
+    "and no figures by time."
+)
+NO_GROUP = (
+    "There is no --group: rows of one attack or program may be on both sides of a split, so that the test says little "
+    "of new ones."
+)
 ROUNDING = 1e-5  # of a window's length that was reckoned from a rate
 
 
@@ -170,6 +178,13 @@ def cut_table(
     """Return the windows of a table's rows: those that the table gives, or cut here. Raises DataError."""
     path, there = table.path, listed([table.named(name) for name in table.columns])
     by_log = Labelled()
+    if cut.rows_are_windows:
+        _check_examples(table)
+    elif are_flows(table.store.names):
+        raise DataError(
+            f"Each row of {path} is a flow, and no sample of a recording: say --rows-are-windows if each is to be an "
+            "example by itself (and --group NAME for what a model must not know before), or count flows a second."
+        )
     if log is not None:
         table, by_log, cut = _labelled(table, cut, log)
     elif Role.LABEL not in table.roles.columns:
@@ -183,18 +198,18 @@ def cut_table(
         labels = Coded(np.array([UNLABELLED]), np.broadcast_to(np.int32(0), (table.height,)))
         by_log = Labelled(label=labels, notes=(ingested.FOR_SCORING,))
         table = with_labels(table, by_log, "no labels")
-    if Role.WINDOW not in table.roles.columns and Role.TIME not in table.roles.columns and cut.hz is None:
+    is_cut = cut.rows_are_windows or Role.WINDOW in table.roles.columns
+    if not is_cut and Role.TIME not in table.roles.columns and cut.hz is None:
         raise DataError(
-            f"{path} has no column of times, by which it would be cut: name it with --time NAME, or, if its rows are "
-            "cut into windows already, the column that numbers these with --window-column NAME (and --hz), or, if its "
-            "rows follow each other at one rate, that with --hz; its "
-            f"columns are {there}."
+            f"{path} has no column of times: name it with --time NAME; say --rows-are-windows if each row is an "
+            "example by itself and no sample of a recording; --hz if rows follow each other at one rate; or --window-column "
+            f"NAME if they are cut into windows already. Its columns are {there}."
         )
     is_long = Role.KEY in table.columns
     names = channel_names(table.columns, table.roles, Wanted() if is_long else wanted, str(path))
     table, unlabelled = only_labelled(table, said.unlabelled)
     check_numbers(table)
-    if Role.WINDOW not in table.columns:
+    if not is_cut:
         check_series(table, wanted)
     elif is_long:
         raise DataError(f"{path} is cut into windows, in which --key can bring nothing side by side: leave it out.")
@@ -207,7 +222,7 @@ def cut_table(
         rows = spread(rows, cut.hz)
     rows = as_measured(rows, names, wanted)
     roles = table.roles
-    if Role.WINDOW in roles.columns:
+    if is_cut:
         for flag, length in (("--window-s", cut.window_s), ("--episode-s", cut.episode_s)):
             if length is not None:
                 raise DataError(
@@ -231,12 +246,22 @@ def cut_table(
         left_out=(*left_out, *windows.left_out),
         notes=(
             *rows_are_counted,
-            *missing_roles(table.columns, is_cut=bool(windows.notes)),
+            *_on_roles(table, cut, windows),
             *windows.notes,
             *by_log.notes,
             *rows.notes,
         ),
     )
+
+
+def _check_examples(table: Stored) -> None:
+    """Raise DataError for columns that have no meaning where each row is a window."""
+    for role in (Role.WINDOW, Role.REFERENCE):
+        if role in table.roles.columns:
+            raise DataError(
+                f"{table.path} has {role.cells.partition(',')[0]} in {table.called(role)!r}, which --rows-are-windows "
+                "cannot use: leave that column out with --ignore."
+            )
 
 
 def _labelled(table: Stored, cut: WindowCut, log: Log) -> tuple[Stored, Labelled, WindowCut]:
@@ -288,6 +313,13 @@ def _with_format(read: Callable[[str | None], T], form: str | None) -> tuple[T, 
             with suppress(DataError):
                 return read(None), None
         raise error from None
+
+
+def _on_roles(table: Stored, cut: WindowCut, windows: ingested.Ingested) -> tuple[str, ...]:
+    """Return notes on what the table's columns do not say."""
+    if not cut.rows_are_windows:
+        return missing_roles(table.columns, is_cut=bool(windows.notes))
+    return (EXAMPLES,) if Role.HOST in table.columns else (EXAMPLES, NO_GROUP)
 
 
 def _meanings(table: Stored, t_role: str) -> dict[str, str]:
@@ -350,7 +382,8 @@ def _given_windows(rows: SampleRows, cut: WindowCut) -> ingested.Ingested:
     )
     timing, why, hz = Timing.SECONDS, "--hz", cut.hz or 1.0
     if rows.t is None:
-        timing, why = (Timing.SECONDS, "--hz") if cut.hz else (Timing.NONE, "neither t nor --hz")
+        unknown = "each row is a window" if cut.rows_are_windows else "neither t nor --hz"
+        timing, why = (Timing.SECONDS, "--hz") if cut.hz else (Timing.NONE, unknown)
         stride_s = cut.stride_s or samples / hz
         t_start = ingested.following(episode, stride_s)
     else:

@@ -49,6 +49,7 @@ def facts_of(report: Report) -> Facts:
         alarms_wanted=bool(report["classes"]["benign"]),
         n_classes=0 if report["confusion"] is None else len(report["confusion"]["labels"]),
         malicious=words.get(MALICIOUS, LIKE),
+        has_examples=bool(report.get("has_examples")),
     )
     _add_alarms(facts, report["operating_point"] or {}, words.get(BENIGN, BENIGN))
     _add_ranking(facts, metrics, report.get("alone"))

@@ -77,7 +77,13 @@ def _better(f: Facts) -> bool:
     return bool(f.ahead > (AS_GOOD if f.supervised else CLEARLY_BELOW))
 
 
-RANKING, NAMES, CLASSES, NEW = "ranking", "classes that never trained", "classes", "new behaviours"
+EXAMPLES, RANKING, NAMES, CLASSES, NEW = (
+    "rows that are windows",
+    "ranking",
+    "classes that never trained",
+    "classes",
+    "new behaviours",
+)
 ALARMS, CALLED, CAUGHT, PROMISE, PER_DAY = "threshold", "incidents", "caught", "false alarms", "calls a day"
 LONELY, WORST, BLIND, RIVAL = "hosts of one class", "hosts", "hosts that miss", "plain methods"
 NOISY = "benign scenarios"
@@ -86,7 +92,7 @@ FEWEST = "least that can be shown"
 # The four lines: what it catches, how often it calls falsely, new behaviours, a plain method beside it. Of the subjects
 # of a group the first that speaks is in the line, unless a later one is poor.
 LINES = (
-    ((RANKING,), (CALLED, CAUGHT, CLASSES)),
+    ((EXAMPLES,), (RANKING,), (CALLED, CAUGHT, CLASSES)),
     ((ALARMS, PER_DAY, PROMISE),),
     ((NEW,),),
     ((RIVAL,), (LEAKAGE,)),
@@ -135,6 +141,12 @@ def _share(metric: str, name: str, verb: str, rest: str, few: str, whens: tuple[
 
 
 SUBJECTS = {
+    EXAMPLES: {
+        "each window is a row of a table": good(
+            "Each window is one row of a table and no stretch of time, so no figure says how often it calls.",
+            lambda f: f.has_examples,
+        )
+    },
     RANKING: {
         "there is no AUROC": caution(
             "How well it tells the classes apart is unknown: {no_auroc}.", lambda f: f.rank["value"] is None
@@ -259,7 +271,7 @@ SUBJECTS = {
         ),
         "there is a rate of false alarms, and the clock is not known": good(
             "How many alarms a day that is, is unknown: {no_alarms_a_day}.",
-            lambda f: _promised(f) and f.alarms_a_day["value"] is None,
+            lambda f: _promised(f) and f.alarms_a_day["value"] is None and not f.has_examples,
         ),
     },
     FEWEST: {
