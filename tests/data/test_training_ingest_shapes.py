@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 import pytest
 import zstandard
 from hypothesis import given
@@ -214,7 +215,7 @@ def test_rows_without_times_are_counted_at_the_rate_that_was_said(ingested):
     wide = wide_table()
     ingested.taken(wide, *CUT)
     expected = np.array(ingested.load().tensors)
-    assert "or, if its rows follow each other at one rate, that with --hz" in ingested.refused(wide.drop("t"), *CUT)
+    assert "--hz if rows follow each other at one rate" in ingested.refused(wide.drop("t"), *CUT)
     found = ingested.taken(wide.drop("t"), *CUT, "--hz", "1")
     np.testing.assert_array_equal(ingested.load().tensors, expected)
     assert "There is no column of times: the rows of a host follow each other at --hz, without a gap." in found["notes"]
@@ -727,3 +728,80 @@ def test_files_that_are_no_one_table_are_refused(ingested, tmp_path):
     assert "has the column 'C1', and" in ingested(None, files[0], str(tmp_path / "c.csv"), *CUT)[1]
     wide.with_columns(host=pl.lit("a")).write_csv(tmp_path / "d.csv")
     assert "leave --host-from out" in ingested(None, str(tmp_path / "d.csv"), "--host-from", "file", *CUT)[1]
+
+
+# -- rows that are windows ---------------------------------------------------------------------------------------------
+
+
+def programs(rows=240):
+    """A table of examples: a row for each of many programs, of six families."""
+    random = np.random.default_rng(0)
+    bad = random.random(rows) < 0.4
+    family = [f"f{n}" for n in random.integers(0, 6, rows)]
+    values = {name: random.normal(size=rows) - bad for name in ("pslist.threads", "handles", "dlls", "mutexes")}
+    return pl.DataFrame({**values, "family": family, "Class": np.where(bad, "Malware", "Benign")})
+
+
+ROWS_AS = ("--rows-are-windows", "--group", "family")
+
+
+def test_rows_that_are_windows_hold_the_values_of_the_table(ingested):
+    table = programs()
+    found = ingested.taken(table, *ROWS_AS)
+    data = ingested.load()
+    rows = [int(name.removeprefix("row ")) - 1 for name in data.rows.episode]
+    assert sorted(rows) == [*range(240)]
+    expected = table.select(data.channel_names).to_numpy()[rows].astype(np.float32)
+    np.testing.assert_array_equal(data.tensors[:, :, 0], expected)
+    features = pl.read_parquet(ingested.out / "features_window_v1.parquet")
+    np.testing.assert_array_equal(features.select(f"{name}.value" for name in data.channel_names), expected)
+    assert data.rows.host.tolist() == table["family"].gather(rows).to_list()
+    names = sorted(data.schema.label_map, key=data.schema.label_map.get)
+    assert [names[number] for number in data.rows.label] == table["Class"].gather(rows).to_list()
+    assert (data.schema.time, data.schema.has_examples) == ("none", True)
+    assert found["understood"]["sample_hz"] is found["understood"]["span"] is None
+    assert "no figures by time" in found["notes"][0]
+    assert not any("--group" in note or "ids?" in note for note in found["notes"])
+    assert "There is no --group: rows of one" in ingested.taken(table.drop("family"), *ROWS_AS[:1])["notes"][1]
+
+
+FLOWS = {"Src IP": pl.lit("10.0.0.1"), "Dst IP": pl.lit("10.0.0.2"), "t": pl.int_range(pl.len())}
+
+
+@pytest.mark.parametrize(
+    ("columns", "flags", "sentence"),
+    [
+        ({}, (*CUT, "--host-column", "family"), "say --rows-are-windows if each row is an example by itself"),
+        (FLOWS, (*CUT, "--ignore", "family"), "is a flow, and no sample of a recording: say --rows-are-windows"),
+        ({"window": pl.int_range(pl.len())}, ROWS_AS, "has windows in 'window', which --rows-are-windows cannot use"),
+        ({"reference": pl.lit(0)}, ROWS_AS, "has marks of the hosts' references: true where"),
+        ({"proto": pl.lit("tcp")}, ROWS_AS, "leave it out with --ignore proto"),
+    ],
+)
+def test_examples_and_recordings_are_not_mixed_up(ingested, columns, flags, sentence):
+    assert sentence in ingested.refused(programs().with_columns(**columns), *flags)
+
+
+def test_flags_of_samples_have_no_effect_on_rows_that_are_windows(ingested, capsys):
+    with pytest.raises(SystemExit):
+        ingested(programs(), *ROWS_AS, *CUT)
+    assert "--window-s has no effect on rows that are windows" in capsys.readouterr().err
+
+
+def test_equal_rows_are_copies_unless_their_values_are_usual(ingested):
+    table = programs()
+    twice = pl.concat([table, table.head(20)])
+    assert "20 windows are copies of others, the first in the recordings" in ingested.refused(twice, *ROWS_AS)
+    notes = ingested.taken(twice, *ROWS_AS, "--allow-copies")["notes"]
+    assert any("of 260 there are 240" in note for note in notes)
+    elsewhere = pl.concat([table, table.head(20).with_columns(family=pl.lit("f9"))])
+    assert "Equal rows are in two groups" in ingested.refused(elsewhere, *ROWS_AS, "--allow-copies")
+    idle = table.with_columns(cs.numeric() * 0).with_columns(handles=np.arange(240) % 5)
+    ingested.taken(idle, *ROWS_AS)
+
+
+def test_rows_like_those_of_another_set_are_windows_too(ingested, tmp_path):
+    ingested.taken(programs(), *ROWS_AS)
+    like = ingested.out.rename(tmp_path / "like")
+    new = programs(90).drop("Class").with_columns(pl.col("handles") + 1)
+    assert ingested.taken(new, "--like", str(like), "--group", "family")["samples"] == 1

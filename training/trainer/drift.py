@@ -20,7 +20,7 @@ from training.data.values import Bools, Ints, JsonDict
 from training.streams import replace_unprintable
 from training.trainer.arguments import model_parser
 from training.trainer.changes import Measures, Moved, Record, in_order, in_words, when
-from training.trainer.contract import Progress, Stop, limit_threads, perform
+from training.trainer.contract import BadData, Progress, Stop, limit_threads, perform
 from training.trainer.evaluation.facts import percent
 
 if TYPE_CHECKING:
@@ -146,11 +146,14 @@ class Drift:
 
 
 def drift(judged: Judged) -> list[Drift]:
-    """Compare the later windows of each host of the data with its earlier ones and its own reference, if any."""
+    """Compare the later windows of each host of the data with its earlier ones and its own reference, if any. Raises
+    BadData for rows that are windows, of which none is earlier."""
     import numpy as np
 
     from training.trainer import ranges
 
+    if judged.inputs.schema.has_examples:
+        raise BadData("The rows of this data set are windows without a time, and nothing changes without one.")
     rows = judged.inputs.rows
     odd = np.asarray(ranges.outside(judged.inputs, judged.document).any(axis=1))
     ordered = in_order(rows)

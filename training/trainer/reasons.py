@@ -86,7 +86,8 @@ class Usual(NamedTuple):
         names, mine = windows.schema.feature_names, windows.reference_host == host
         training = fitted.usual()
         features = training if training.ndim == 1 else None
-        middle = [names.index(f"{name}.q50") for name in windows.channel_names]
+        figure = "value" if windows.schema.has_examples else "q50"
+        middle = [names.index(f"{name}.{figure}") for name in windows.channel_names]
         channels = training[:, 0] if features is None else features[middle]
         if mine.any():
             own = windows.reference_tensors[mine]
@@ -210,7 +211,8 @@ def explain(
 ) -> Reasons:
     """Explain the scores of these windows, or of at most ``most`` of them, evenly drawn.
 
-    If ``seconds`` is False, only channels are explained; to explain the seconds takes the most time.
+    If ``seconds`` is False, or windows have one sample, only channels are explained; to explain the seconds takes the
+    most time.
     """
     drawn, hz = rows[evenly(rows.size, most)], windows.schema.sample_hz
     lacks = absent(windows.tensors[drawn])
@@ -219,7 +221,7 @@ def explain(
     share, moment = np.zeros(lacks.shape), np.zeros((drawn.size, len(spans)))
     if drawn.size:
         share = shares(fitted.carried(asked), lacks)
-        moment = shares(carried_by_stretch(fitted, windows, asked, drawn)) if seconds else moment
+        moment = shares(carried_by_stretch(fitted, windows, asked, drawn)) if seconds and len(spans) > 1 else moment
     return Reasons(
         rows=drawn,
         channels=windows.channel_names,

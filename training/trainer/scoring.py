@@ -55,7 +55,8 @@ def parts(judged: Judged, side: Names | None, reasons: Reasons | None = None) ->
 
 
 def _part(judged: Judged, side: Names | None, explained: Explained | None, here: slice) -> Any:
-    rows, scored, document = judged.inputs.rows, judged.scored, judged.document
+    inputs, scored, document = judged.inputs, judged.scored, judged.document
+    rows = inputs.timed if inputs.schema.has_examples else inputs.rows
     count = here.stop - here.start
     columns: JsonDict = {
         "window_id": None if rows.window_id is None else rows.window_id[here],
@@ -108,9 +109,9 @@ class Followed(NamedTuple):
 def follow(judged: Judged, state: Path | None = None, confirm: Sequence[str] = ()) -> Followed:
     """Find incidents and changed hosts in each recording's windows, in time order.
 
-    Without a threshold, and in rows that are windows, nothing is found, and the file ``state`` is neither read nor written. With a threshold,
-    incidents and changes continue from a ``state`` file of the same model. With a threshold, the file is written
-    afterwards, also if it was missing or another model's. The reported changes of the hosts ``confirm`` are confirmed
+    Without a threshold, and in rows that are windows, nothing is found, and the file ``state`` is neither read nor
+    written. Else incidents and changes continue from a ``state`` file of the same model, which is written afterwards,
+    also if it was missing or another model's. The reported changes of the hosts ``confirm`` are confirmed
     before any window is processed. If the model has a threshold, raises ``BadArguments`` for a host in ``confirm``
     without a reported change, and for a file that is no state file.
     """

@@ -82,7 +82,7 @@ def _some(lines: Sequence[str]) -> list[str]:
 
 
 def _incidents(judged: Judged, called: Sequence[Called]) -> list[str]:
-    if judged.alarm is None:
+    if judged.alarm is None or judged.inputs.schema.has_examples:
         return []
     rule = rule_of(judged.document)
     how = f"{rule.words}, until {span(rule.quiet_s)} are quiet"

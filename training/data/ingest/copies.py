@@ -17,8 +17,8 @@ def without_copies(windows: Ingested, *, allow: bool) -> Ingested:
     if kin.strangers is not None and windows.X.shape[2] == 1:
         one, group, other, elsewhere = kin.strangers
         raise DataError(
-            f"Equal rows are in two groups, the first {one!r} of {group} and {other!r} of {elsewhere}, and would train and "
-            "test a model: keep one of each, as pandas' drop_duplicates does."
+            f"Equal rows are in two groups, the first {one!r} of {group} and {other!r} of {elsewhere}, and would "
+            "train and test a model: keep one of each, as pandas' drop_duplicates does."
         )
     if kin.strangers is not None:
         raise DataError(of_two_hosts(kin.strangers))

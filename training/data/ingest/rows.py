@@ -239,8 +239,8 @@ def read_rows(table: Stored, cut: WindowCut, said: SaidClasses, wanted: Wanted) 
     notes = judge_stand_ins(zip(table.channels, columns(values), strict=True), wanted.level)
     if cut.rows_are_windows:
         number = np.arange(table.store.rows) + 1 if table.keep is None else np.flatnonzero(table.keep) + 1
-        names = np.char.add("row ", np.char.zfill(number.astype(str), len(str(number[-1]))))
-        window = Coded(names, np.arange(number.size, dtype=np.int32))
+        numbered_rows = np.char.add("row ", np.char.zfill(number.astype(str), len(str(number[-1]))))
+        window = Coded(numbered_rows, np.arange(number.size, dtype=np.int32))
     label, labels = _classes(table, said)
     _check_sense(table.called(Role.LABEL), labels, said)
     if Role.REFERENCE in table.columns:

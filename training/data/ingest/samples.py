@@ -202,8 +202,8 @@ def cut_table(
     if not is_cut and Role.TIME not in table.roles.columns and cut.hz is None:
         raise DataError(
             f"{path} has no column of times: name it with --time NAME; say --rows-are-windows if each row is an "
-            "example by itself and no sample of a recording; --hz if rows follow each other at one rate; or --window-column "
-            f"NAME if they are cut into windows already. Its columns are {there}."
+            "example by itself and no sample of a recording; --hz if rows follow each other at one rate; or "
+            f"--window-column NAME if they are cut into windows already. Its columns are {there}."
         )
     is_long = Role.KEY in table.columns
     names = channel_names(table.columns, table.roles, Wanted() if is_long else wanted, str(path))
