@@ -353,7 +353,7 @@ def test_the_hour_that_spring_leaves_out_is_noted(ingested):
 
 def test_a_table_without_times_or_labels_is_told_the_flags(ingested):
     rows = recordings()
-    assert "--time NAME, or, if its rows are cut into windows already" in ingested.refused(rows.drop("t"), *CUT)
+    assert "--window-column NAME if they are cut into windows already" in ingested.refused(rows.drop("t"), *CUT)
     assert "--window-column NAME" in ingested.refused(rows.with_columns(t=pl.lit(5)), *CUT)
     halves = rows.with_columns(label=pl.int_range(pl.len()) / 7)
     assert "bring a log of incidents with --labels-from" in ingested.refused(halves, *CUT)

@@ -338,14 +338,8 @@ def _read_recorder(args: argparse.Namespace, recorder: Recorder, log: Log | None
         args,
         recorder.flag,
         *roles,
-        "counter",
-        "t_unit",
-        "time_format",
-        "day",
-        "columns",
-        "decimal",
-        "host_from",
-        "rows_are_windows",
+        *OF_SAMPLES,
+        *("columns", "decimal", "host_from", "rows_are_windows"),
     )
     if log is None:
         _without_effect(args, f"{recorder.flag} without --labels-from", *OF_LABELS)
