@@ -60,7 +60,7 @@ def local(first, zone, samples=7200, hosts=1):
     [
         ("", "holds no samples"),
         ("t,label,x\n", "holds no samples"),
-        ("x\n1\n2\n3\n", "has one column"),
+        ("x\n1\n2\n3\n", "has no column of labels"),
         ("t,label,x\n1,normal,2\n2,normal\n3,normal,5,6,7\n4,normal,1\n", "lines of unlike numbers of columns"),
     ],
 )
