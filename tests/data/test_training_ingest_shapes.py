@@ -771,7 +771,7 @@ FLOWS = {"Src IP": pl.lit("10.0.0.1"), "Dst IP": pl.lit("10.0.0.2"), "t": pl.int
 @pytest.mark.parametrize(
     ("columns", "flags", "sentence"),
     [
-        ({}, (*CUT, "--host-column", "family"), "say --rows-are-windows if each row is an example by itself"),
+        ({}, (*CUT, "--host-column", "family"), "say --rows-are-windows if each row is a separate example"),
         (FLOWS, (*CUT, "--ignore", "family"), "is a flow, and no sample of a recording: say --rows-are-windows"),
         ({"window": pl.int_range(pl.len())}, ROWS_AS, "has windows in 'window', which --rows-are-windows cannot use"),
         ({"reference": pl.lit(0)}, ROWS_AS, "has marks of the hosts' references: true where"),

@@ -170,7 +170,7 @@ def _parser() -> argparse.ArgumentParser:
         also = ("--group",) if role is Role.HOST else ()
         add(role.flag, *also, dest=role.name, metavar="NAME", help=f"column of {role.cells} (default: by its name)")
     add("--rows-are-windows", action="store_true",
-        help="each row is an example by itself, as of a flow: a window of its values, without a time")  # fmt: skip
+        help="each row is a separate example, as of a flow: a window of its values, without a time")  # fmt: skip
     names("--columns", "NAME,NAME", "names of all columns of a text table whose first line does not name them")
     add("--decimal", choices=tuple(DECIMALS), help="sign before the decimals of a text table (default: by its cells)")
     add("--host-from", type=HostFrom, choices=tuple(HostFrom), metavar="{file,folder}",

@@ -182,8 +182,8 @@ def cut_table(
         _check_examples(table)
     elif are_flows(table.store.names):
         raise DataError(
-            f"Each row of {path} is a flow, and no sample of a recording: say --rows-are-windows if each is to be an "
-            "example by itself (and --group NAME for what a model must not know before), or count flows a second."
+            f"Each row of {path} is a flow, and no sample of a recording: say --rows-are-windows if each is to be a "
+            "separate example (and --group NAME for what a model must not know before), or count flows a second."
         )
     if log is not None:
         table, by_log, cut = _labelled(table, cut, log)
@@ -201,8 +201,8 @@ def cut_table(
     is_cut = cut.rows_are_windows or Role.WINDOW in table.roles.columns
     if not is_cut and Role.TIME not in table.roles.columns and cut.hz is None:
         raise DataError(
-            f"{path} has no column of times: name it with --time NAME; say --rows-are-windows if each row is an "
-            "example by itself and no sample of a recording; --hz if rows follow each other at one rate; or "
+            f"{path} has no column of times: name it with --time NAME; say --rows-are-windows if each row is a "
+            "separate example and no sample of a recording; --hz if rows follow each other at one rate; or "
             f"--window-column NAME if they are cut into windows already. Its columns are {there}."
         )
     is_long = Role.KEY in table.columns
