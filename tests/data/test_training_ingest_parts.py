@@ -120,7 +120,7 @@ def test_progress_is_told_and_ends(tmp_path):
     room = WorkingMemory(part_bytes=4000, folder=tmp_path, progress=lambda what, share: told.append((what, share)))
     read_long([tmp_path / "a.csv"], WindowCut(window_s=8.0), said=SaidClasses(), wanted=Wanted(), roles={}, room=room)
     steps = list(dict.fromkeys(what for what, _ in told))
-    assert steps == ["looking at the columns", "reading", "sorting", "cutting"]
+    assert steps == ["looking at the columns", "reading times and names", "reading", "sorting", "cutting"]
     for step in steps:
         shares = [share for what, share in told if what == step]
         assert shares == sorted(shares)
@@ -224,8 +224,8 @@ def test_the_meter_tells_seldom_what_is_done_and_left():
         at[0] = float(second)
         meter(step, share)
     assert said == [
-        " 20 %  looking at the columns, about 16 s left",
-        " 88 %  writing, about 29 s left",
-        " 88 %  reading, about 43 s left",
+        " 35 %  looking at the columns, about 7 s left",
+        " 93 %  writing, about 15 s left",
+        " 93 %  reading, about 23 s left",
     ]
     assert sum(STEPS.values()) == pytest.approx(1)

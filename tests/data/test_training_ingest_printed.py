@@ -197,6 +197,10 @@ TABLES = {
         "2.3.2026,9:00:02.123,4.3,5.0,1,905,",
     ]),
     "Hardware Monitor": (MONITOR, "Time,CPU Core #1 load/1,CPU Core #1 temperature/1", ["03/02/2026 09:00:00,4,41"]),
+    "Zabbix": ('"itemid";"clock";"value";"ns"\n7;1772442000;0.4;12\n8;1772442001;"2";3\n', "itemid,clock,value", [
+        "7,1772442000,0.4",
+        "8,1772442001,2",
+    ]),
     "InfluxDB": (INFLUX, "time,metric,host,value", [
         "2026-03-02T09:00:00Z,cpu usage cpu=total,pi,12.5",
         "2026-03-02T09:00:00Z,mem free,pi,99",

@@ -8,6 +8,10 @@ scikit-learn's are read where they are installed, those of ``real/`` are aeon's,
 
 from __future__ import annotations
 
+import gzip
+import io
+import json
+import zipfile
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +19,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from ingest_builders import Ingested
 from table_changes import noise, recordings
 
@@ -101,6 +108,43 @@ def twice_headed(rows, path):
     path.write_text(rows.head(96).write_csv() + rows.tail(96).write_csv())
 
 
+def arff(rows, path):
+    kinds = {"host": "STRING", "episode": "STRING", "label": "{normal,attack}"}
+    heads = "".join(f"@attribute {name} {kinds.get(name, 'NUMERIC')}\n" for name in rows.columns)
+    path.write_text(f"% made here\n@relation x\n{heads}@data\n{rows.write_csv(include_header=False)}")
+
+
+def npy(rows, path):
+    np.save(path, np.rec.fromarrays([rows[name].to_numpy().astype("U8" if rows[name].dtype == pl.String else float)
+                                     for name in rows.columns], names=rows.columns))  # fmt: skip
+
+
+def of_hosts(name):
+    """Write a file or folder for each host, which it is called after."""
+
+    def write(rows, path):
+        for (host,), part in rows.group_by("host"):
+            (file := path / name.format(host)).parent.mkdir(parents=True, exist_ok=True)
+            part.drop("host").write_csv(file)
+
+    return write
+
+
+def by_rows(rows, path):
+    """As a recorder begins a new file a day, with its columns in another order in one of them."""
+    path.mkdir()
+    rows[:70].write_csv(path / "1.csv")
+    rows[70:].select(sorted(rows.columns)).write_csv(path / "2.csv")
+
+
+def units(rows, path):
+    rows.with_columns(x=pl.format("{} %", "x"), v=pl.format("{}MiB", "v")).write_csv(path)
+
+
+def long(rows):
+    return rows.unpivot(["x", "v"], index=["t", "host", "episode", "label"], variable_name="probe").sort("t", "probe")
+
+
 @dataclass(frozen=True)
 class Case:
     """A table; ``refused`` is what the sentence says before ``flags`` are given, ``same`` whether windows are those."""
@@ -171,6 +215,16 @@ CASES = [
     Case("a slower host", lambda rows: rows.with_columns(t=pl.when(pl.col("host") == "b").then((pl.col("t") - EPOCH) * 2 + EPOCH).otherwise("t")), refused="--hz 0.5", flags=("--hz", "0.5"), same=False),
     Case("no labels", lambda rows: rows.drop("label"), refused="--labels-from", flags=("--labels-from", "LOG", "--rest", "normal"), log="start,end,label,host\n" + LOG),
     Case("a header twice", write=twice_headed),
+    Case("ARFF", write=arff, suffix=".arff"),
+    Case("an array with names", write=npy, suffix=".npy"),
+    Case("JSON records", write=lambda rows, path: path.write_text(json.dumps(rows.to_dicts())), suffix=".json"),
+    Case("JSON lines", write=lambda rows, path: rows.write_ndjson(path), suffix=".jsonl"),
+    Case("a file a day", write=by_rows, suffix=""),
+    Case("a file a host", write=of_hosts("{}.csv"), suffix="", flags=("--host-from", "file")),
+    Case("a folder a host", write=of_hosts("{}/log.csv"), suffix="", flags=("--host-from", "folder")),
+    Case("units behind the numbers", write=units),
+    Case("CR ends the lines", write=lambda rows, path: path.write_text(rows.write_csv().replace("\n", "\r"), newline="")),
+    Case("one row a reading", long, flags=("--key", "probe")),
 ]  # fmt: skip
 
 
@@ -216,6 +270,42 @@ def test_a_table_is_read_right_or_refused_with_the_flag_that_reads_it_right(case
     else:
         assert found["samples"] == found["understood"]["sample_hz"] * 8
         assert found["windows"] >= 24
+
+
+PACKED = {
+    "": lambda content: content,
+    ".gz": gzip.compress,
+    ".zst": zstandard.compress,
+    ".zip": lambda content: zipped(content),
+}
+
+
+def zipped(content):
+    with zipfile.ZipFile(held := io.BytesIO(), "w") as archive:
+        archive.writestr("deep/table", content)
+    return held.getvalue()
+
+
+SAME = [case for case in CASES if case.same and not case.refused and case.suffix]
+
+
+@pytest.mark.half
+@settings(max_examples=8, deadline=None)
+@given(case=st.sampled_from(SAME), packing=st.sampled_from(sorted(PACKED)), cut=st.integers(0, 191))
+def test_all_ways_to_write_and_pack_a_table_give_the_same_bytes(case, packing, cut, usual, tmp_path_factory):
+    """One file, or two of one kind that are named in any order."""
+    folder = tmp_path_factory.mktemp("ways")
+    rows = base() if case.make is None else case.make(base())
+    parts = [part for part in (rows[:cut], rows[cut:]) if part.height > 20]
+    for number, part in enumerate(parts):
+        (case.write or csv())(part, plain := folder / f"plain{case.suffix}")
+        (folder / f"{number}{case.suffix}{packing}").write_bytes(PACKED[packing](plain.read_bytes()))
+    files = sorted((str(folder / f"{number}{case.suffix}{packing}") for number in range(len(parts))), reverse=True)
+    if sum(part.height for part in parts) < rows.height:
+        return
+    assert ingest.main([*files, *CUT, *case.flags, "--out-dir", str(folder / "out"), "--json"]) == 0
+    for got, wanted in zip(windows(Ingested(folder, None).load())[:2], usual, strict=False):
+        assert np.array_equal(got, wanted)
 
 
 def test_there_are_thirty():

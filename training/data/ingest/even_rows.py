@@ -30,8 +30,8 @@ def spread(rows: SampleRows, hz: float | None) -> SampleRows:
 
     Raises DataError if the rows of one time seem to be of several recordings.
     """
-    shared = _shared(rows)
-    if hz is None or shared is None:
+    shared = None if hz is None else _shared(rows)
+    if shared is None:
         return rows
     each, step = shared
     for by in range(2, min(round(each), APART_MAX) + 1):

@@ -115,16 +115,26 @@ def _converter(path: Path, head: bytes) -> Callable[[Path, Path], Path]:
 
 
 def _from_text(path: Path, folder: Path) -> Path:
-    """Write a table of what a program prints as CSV; return the path of other text as it is."""
+    """Write a table of what a program prints as CSV, and text whose lines end with CR with LF; return the path of other
+    text as it is."""
+    head = _head(path)
+    is_cr = b"\r" in head and b"\n" not in head
     with path.open(
-        encoding=next((name for mark, name in MARKS.items() if _head(path).startswith(mark)), "utf-8"), errors="replace"
+        encoding=next((name for mark, name in MARKS.items() if head.startswith(mark)), "utf-8"), errors="replace"
     ) as file:
         form = form_of(list(islice(file, LOOKED_AT)))
-    if form is None:
+    if form is None and not is_cr:
         return path
     copy = folder / f"{path.stem}.csv"
-    with path.open(encoding=encoding_of(path), newline="") as file, copy.open("w", encoding="utf-8", newline="") as out:
-        csv.writer(out, lineterminator="\n").writerows(form.rows(file))
+    ends = None if is_cr else ""
+    with (
+        path.open(encoding=encoding_of(path), newline=ends) as file,
+        copy.open("w", encoding="utf-8", newline="") as out,
+    ):
+        if form is None:
+            out.writelines(file)
+        else:
+            csv.writer(out, lineterminator="\n").writerows(form.rows(file))
     return copy
 
 

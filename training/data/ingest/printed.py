@@ -1,5 +1,5 @@
 """Make tables of what administrators' programs print or log: vmstat, sar and iostat (sysstat), dstat and dool,
-collectl, Windows' performance monitor, InfluxDB's annotated CSV, HWiNFO and Open Hardware Monitor.
+collectl, Windows' performance monitor, InfluxDB's annotated CSV, Zabbix' history, HWiNFO and Open Hardware Monitor.
 
 Each form is found by its first lines. A converter takes the lines and yields the rows of a table, the names of the
 columns first; times become dates of ISO 8601, and a column for each device is called after the device. All functions
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
+from training.certain import certain
 from training.data.errors import DataError
 
 Row = Sequence[str]
@@ -19,6 +20,7 @@ LOOKED_AT = 40  # lines that show the form
 TIME = "timestamp"
 CLOCK = re.compile(r"\d{1,2}:\d{2}:\d{2}")
 DAY = re.compile(r"\d{4}-\d\d-\d\d")
+ZABBIX = re.compile(r'\ufeff?"?itemid"?(.)"?clock"?\1"?value"?\1"?ns"?\s*$')
 COLLECTL = re.compile(r"#Date(.)Time\1")
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4}")
 SYSSTAT = re.compile(r"(?:Linux|FreeBSD|SunOS) \S+ \(([^)]*)\)\s+(\S+)")
@@ -401,6 +403,22 @@ def _influx(lines: Iterable[str]) -> Iterator[Row]:
         ]
 
 
+# -- Zabbix ------------------------------------------------------------------------------------------------------------
+
+
+def _is_zabbix(lines: Sequence[str]) -> bool:
+    return bool(lines and ZABBIX.match(lines[0]))
+
+
+def _zabbix(lines: Iterable[str]) -> Iterator[Row]:
+    """Yield the rows of Zabbix' history without ``ns``, the nanoseconds behind the seconds of the clock."""
+    rows = iter(lines)
+    names = next(rows)
+    sign = certain(ZABBIX.match(names), "it is of this form")[1]
+    yield ["itemid", "clock", "value"]
+    yield from (row[:3] for row in csv.reader(rows, delimiter=sign) if row)
+
+
 FORMS = (
     Form("vmstat", _is_vmstat, _vmstat),
     Form("iostat", _is_iostat, _iostat),
@@ -411,4 +429,5 @@ FORMS = (
     Form("HWiNFO", _is_hwinfo, _hwinfo),
     Form("Open Hardware Monitor", _is_hardware_monitor, _hardware_monitor),
     Form("InfluxDB", _is_influx, _influx),
+    Form("Zabbix", _is_zabbix, _zabbix),
 )

@@ -62,7 +62,7 @@ NAMES = {
     Role(role): names
     for role, names in words_of(
         """
-        t timestamp time datetime ts date unixtime elapsed zeitstempel zeit uhrzeit datum
+        t timestamp time datetime ts date unixtime elapsed zeitstempel zeit uhrzeit datum clock
         label y phase target class category klasse annotation anomaly attack outlier normal normal/attack attacklabel
         host hostname machine computer node nodename server rechner
         episode session recording run trial
@@ -212,6 +212,8 @@ def _may_be(role: Role, name: str, names: Sequence[str]) -> bool:
         others = {plain(other) for other in names} - {"y"}
         if {"x", "z"} <= others and not others.isdisjoint(NAMES[role]):
             return False
+    if role is Role.TIME and _word(role, name) == "clock":  # of Zabbix, elsewhere a processor's
+        return "itemid" in map(plain, names)
     if role is Role.KEY:
         rest = [other for other in names if other != name and not any(_may_be(one, other, names) for one in NAMED)]
         if len(rest) != 1 or plain(rest[0]) not in READINGS:

@@ -221,11 +221,16 @@ def read_rows(table: Stored, cut: WindowCut, said: SaidClasses, wanted: Wanted) 
         _tidy(strings(table, role), str(role)) if role in table.columns else None
         for role in (Role.EPISODE, Role.WINDOW)
     )
+    table.room.progress("reading times and names", 0.3)
     t, t_role = (None, "not used") if cut.rows_are_windows else clock_of(table, cut)
     if t is None and window is None and cut.hz is not None:
         t, t_role = _counted(host.codes) / cut.hz, COUNTED  # by host, so that its recordings do not overlap
     if t is not None:
         times.check_one_clock(t, host)
+    table.room.progress("reading times and names", 0.8)
+    label, labels = _classes(table, said)
+    _check_sense(table.called(Role.LABEL), labels, said)
+    table.room.progress("reading times and names", 1.0)
     for name, largest in table.largest_whole().items():
         if largest > WHOLE_MAX:  # 64-bit floats make one of several
             raise DataError(
@@ -241,8 +246,6 @@ def read_rows(table: Stored, cut: WindowCut, said: SaidClasses, wanted: Wanted) 
         number = np.arange(table.store.rows) + 1 if table.keep is None else np.flatnonzero(table.keep) + 1
         numbered_rows = np.char.add("row ", np.char.zfill(number.astype(str), len(str(number[-1]))))
         window = Coded(numbered_rows, np.arange(number.size, dtype=np.int32))
-    label, labels = _classes(table, said)
-    _check_sense(table.called(Role.LABEL), labels, said)
     if Role.REFERENCE in table.columns:
         label, names = marked(label, labels.names, labels.benign.names, _marks(table))
         labels = labels._replace(names=names)

@@ -216,6 +216,7 @@ def cut_table(
     key = strings(table, Role.KEY) if is_long else None
     rows = in_order(read_rows(table, cut, said, wanted))
     if key is not None:
+        key = key.renamed([name.strip() for name in key.names.tolist()])
         rows, names = widened(rows, key if rows.place is None else key.take(rows.place), names)
         check_named(names, wanted, str(path))
     else:

@@ -152,6 +152,7 @@ def read_table(
         raise DataError(f"{path} is a Parquet file, whose numbers have no decimal sign: leave --decimal out.")
     store = open_cells(path, columns, room)
     with closed_on_error(store):
+        room.progress("looking at the columns", 0.6)
         names = left(store.names, ignored, path)
         judged = (name for name in names if name not in {*said.values(), *level})
         nothing = {name: why for name in judged if (why := _says_nothing(store, name, names))}
