@@ -170,8 +170,9 @@ def test_a_resumed_run_asks_no_stage_twice_and_gives_each_its_own_state():
 
 def test_a_search_that_found_more_than_it_went_through_is_refused():
     found = Search(length=2, temperature=1.0, loss=0.5, history=[{"epoch": 1}])
+    stages = Stages(Memory(), Progress(io.StringIO(), SystemClock()), [1, 1])
     with pytest.raises(ValueError, match="beyond its own history"):
-        search_then_refit(Stages(Memory()), "gbt", lambda _: found, None)
+        search_then_refit(stages, "gbt", lambda _: found, None)
 
 
 def test_folds_hold_each_training_window_once_and_know_no_other_side():
