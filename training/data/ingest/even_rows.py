@@ -28,10 +28,11 @@ def spread(rows: SampleRows, hz: float | None) -> SampleRows:
     """Return the sorted rows; if most share their time with others, as times without fractions do, and the user gave
     the rate ``hz``, those of one time are spread over the time until the next.
 
-    Raises DataError if the rows of one time seem to be of several recordings.
+    A table of which every row stands twice is returned as it is. Raises DataError if the rows of one time seem to be of
+    several recordings.
     """
     shared = None if hz is None else _shared(rows)
-    if shared is None:
+    if shared is None or _shared(_without_copies(rows)[0]) is None:
         return rows
     each, step = shared
     for by in range(2, min(round(each), APART_MAX) + 1):
