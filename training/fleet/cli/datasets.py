@@ -52,7 +52,7 @@ def push_dataset(
     if not any(file.path == VALIDATION_FILE for file in listing.files):
         context.complain(
             f"the folder has no {VALIDATION_FILE}, so only custom trainers can use this data set; "
-            "`python -m training.data.build` makes a folder for the built-in trainers"
+            "`cis490 build` makes a folder for the built-in trainers"
         )
 
 
