@@ -27,6 +27,7 @@ from training.data.ingest import opened
 from training.data.ingest.foreign import check_foreign
 from training.data.ingest.series import stand_in_turn, turns
 
+pytestmark = pytest.mark.half
 CUT = ("--window-s", "8")
 
 

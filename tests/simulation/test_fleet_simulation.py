@@ -108,7 +108,10 @@ def test_a_host_that_is_awake_is_not_woken_for_jobs_that_it_has_yet_to_do() -> N
         assert not Wakes(service).due()
 
 
-SLOW = {  # several fleets must be looked at
+SLOW = {  # several fleets must be looked at, or a long one
+    "leases do not move with the clock",
+    "states of jobs that ended are kept",
+    "epochs are kept only while the attempt lives",
     "a drop leaves the trainer running",
     "a pardon gives nothing back",
     "a requeue forgets the hold",
