@@ -131,7 +131,7 @@ SLOW = {  # several fleets must be looked at, or a long one
     "who is declined is not told when to ask again",
     "who is declined is to ask again at once",
 }
-_THOROUGH = SLOW | {bug.name for number, bug in enumerate(BUGS) if number % 3 and bug.seed is not None}
+_THOROUGH = SLOW | {bug.name for number, bug in enumerate(BUGS) if number % 6 and bug.seed is not None}
 _BUGS = [pytest.param(bug, id=bug.name, marks=[pytest.mark.thorough] * (bug.name in _THOROUGH)) for bug in BUGS]
 
 

@@ -151,6 +151,7 @@ def test_a_rotation_is_trained_by_a_worker_and_folded(fleet):
     assert row["auroc"]["mean"] == pytest.approx((0.85 + 0.86 + 0.82) / 3)
 
 
+@pytest.mark.thorough
 def test_trainer_that_writes_what_no_parser_takes_is_trained_once(fleet):
     fleet.plan(mumbler="mumbles")
     fleet.start_receiver()
@@ -192,6 +193,7 @@ def test_cancel_stops_even_a_deaf_trainer(fleet):
     assert fleet.job("deaf")["attempts"][0]["end_reason"] == "cancelled"
 
 
+@pytest.mark.thorough
 def test_sigterm_hands_the_job_back_and_the_next_worker_goes_on(fleet):
     fleet.plan(long="hang")
     fleet.start_receiver()
@@ -254,6 +256,7 @@ def test_a_job_that_is_handed_back_goes_on_on_another_host_where_it_was(fleet):
     until(lambda: not kept.exists())
 
 
+@pytest.mark.thorough
 def test_a_crash_costs_no_more_than_since_the_last_state_that_was_brought(fleet):
     fleet.plan(long="counts")
     fleet.start_receiver(state_every_s=0.5)
@@ -285,6 +288,7 @@ def test_kill_9_of_the_worker_leaves_no_trainer_and_its_next_session_begins_anew
     assert fleet.job("deaf")["attempts"][0]["end_reason"] == "host_lost"
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="finds them in /proc")
 def test_worker_and_launcher_killed_in_one_breath_leave_nothing_for_long(fleet):
     fleet.plan(deaf="deaf")

@@ -56,6 +56,7 @@ def caught(folder):
     return report["metrics"]["test"]["auroc"]["value"]
 
 
+@pytest.mark.thorough
 def test_from_a_prometheus_that_runs_to_a_report(server, tmp_path):
     (tmp_path / "incidents.csv").write_text(log_of_incidents())
     said = follow(walk("From a Prometheus to a report"), tmp_path, server=server)

@@ -60,6 +60,7 @@ def bundle(tmp_path):
     return path
 
 
+@pytest.mark.half
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("answer", [*STRANGERS, *WORST], ids=lambda one: str(one.status))
 def test_nobody_elses_answer_is_an_answer(name, answer, bundle):

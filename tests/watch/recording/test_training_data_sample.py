@@ -44,6 +44,7 @@ def test_recordings_are_long_dense_and_small(episodes):
     assert sum(p.stat().st_size for p in SAMPLE.iterdir()) < 15e6
 
 
+@pytest.mark.thorough
 def test_the_sample_builds_whole(tmp_path):
     summary = build(SAMPLE, tmp_path, BuildOptions())
     assert summary.quarantined == {}
