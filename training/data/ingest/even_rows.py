@@ -207,7 +207,7 @@ def _two_rows(rows: SampleRows, row: int) -> DataError:
     return DataError(
         f"Two rows of {name_of(rows, row)} have the time {rows.clock[row]:.10g}, and differ in label, or such times "
         f"are many or follow each other: two recordings share the id ({_apart(rows)}), the table holds a copy, or its"
-        f"  times are rounded{_at_rate(rows)}{local_times(rows)}."
+        f" times are rounded{_at_rate(rows)}{local_times(rows)}."
     )
 
 
