@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from training.fleet.cli.context import CannotError, CommandContext
 from training.fleet.cli.options import Job
@@ -88,8 +89,9 @@ class LogReader:
 def _print(context: CommandContext, page: JsonObject, reader: LogReader) -> None:
     if page["gap"]:
         context.complain(page["gap"])
-    for line in page["lines"]:
-        print("\n".join(printable_lines(line if reader.raw else readable(line))), file=context.out)
+    said = [each for line in page["lines"] for each in printable_lines(line if reader.raw else readable(line))]
+    if said:  # wrapped at words, but never a trainer's own form
+        context.console().print(Text("\n".join(said)), soft_wrap=reader.raw or not context.out.isatty())
     context.out.flush()
 
 
