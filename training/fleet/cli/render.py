@@ -112,8 +112,8 @@ def render_list(views: Iterable[Json], *, every: bool = True) -> RenderableType:
 class Lines:
     """A table in which names, heads and short cells stay whole. Rich's own table takes over a millisecond a row.
 
-    In a terminal, empty columns are left out, and columns of over 16 characters may wrap at words, whole up to 24. Those
-    in ``first`` get room before the others, and columns without room are named below.
+    In a terminal, empty columns are left out, and columns of over 16 characters may wrap at words; words of up to 24
+    stay whole. Columns in ``first`` get room before the others, and those without room are named below.
     """
 
     def __init__(
