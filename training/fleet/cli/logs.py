@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from training.fleet.cli.context import CannotError, CommandContext
 from training.fleet.cli.options import Job
@@ -16,6 +15,7 @@ from training.fleet.client.client import FleetClient, Unavailable, Unreachable
 from training.fleet.wire.constants import DONE, USAGE
 from training.fleet.wire.words import day, readable
 from training.printable import json_text, printable_lines
+from training.streams import complain
 from training.strict_json import JsonObject
 
 POLL_S = 2.0  # between two looks
@@ -89,9 +89,9 @@ class LogReader:
 def _print(context: CommandContext, page: JsonObject, reader: LogReader) -> None:
     if page["gap"]:
         context.complain(page["gap"])
-    said = [each for line in page["lines"] for each in printable_lines(line if reader.raw else readable(line))]
-    if said:  # wrapped at words, but never a trainer's own form
-        context.console().print(Text("\n".join(said)), soft_wrap=reader.raw or not context.out.isatty())
+    for line in page["lines"]:
+        said = "\n".join(printable_lines(line if reader.raw else readable(line)))
+        print(said, file=context.out) if reader.raw else complain(said, context.out)
     context.out.flush()
 
 

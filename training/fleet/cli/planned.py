@@ -102,14 +102,14 @@ def _hosts(answer: Json) -> list[RenderableType]:
     if answer["hosts"]:
         title = Text(f"What each host could take of the {counted(waiting, 'jobs')} that would wait", "bold")
         parts += [Text(), title]
-    alike: dict[tuple[str, Sequence[tuple[str, int]]], list[str]] = {}
+    alike: dict[tuple[str, tuple[tuple[str, int], ...]], list[str]] = {}
     for host in answer["hosts"]:
         every = host["takes"] == waiting - len(answer["nowhere"]) and answer["nowhere"].keys().isdisjoint(host["jobs"])
         jobs = f": {some(host['jobs'], len(host['jobs']), host['takes'])}" if host["jobs"] else ""
-        worst = [] if every else sorted(host["obstacles"].items(), key=lambda each: (-each[1], each[0]))
+        worst = () if every else tuple(sorted(host["obstacles"].items(), key=lambda each: (-each[1], each[0])))
         takes = f"{host['takes']} of {waiting}{', all that can run' if every and host['jobs'] else jobs}"
         name = f"{host['host']} ({host['note']})" if host["note"] else host["host"]
-        alike.setdefault((takes, tuple(worst)), []).append(name)
+        alike.setdefault((takes, worst), []).append(name)
     for (takes, worst), names in alike.items():
         parts.append(item(f"{some(names, NAMES_MAX)}: {takes}"))
         parts += [item(f"not {count}: {why}", "dim", indent=4) for why, count in worst[:OBSTACLES_MAX]]
