@@ -62,14 +62,17 @@ def line_chart(
     marks: Sequence[tuple[float, str]] = (),
 ) -> Markup:
     """Draw lines over axes, with a legend below if there are several lines; ``guide`` is a thin dashed reference line
-    (chance, perfection). ``marks`` are places on x with names: a dashed line stands at each, and no line crosses it."""
+    (chance, perfection). ``marks`` are places on x with names: a dashed line stands at each, which no
+    line crosses, and the name above or below the lines that begin there."""
     frame = _Frame(x, y)
     parts = [_axes(frame, x_label, y_label)]
     if guide:
         parts.append(_polyline(frame, guide, "guide"))
     for at, name in marks:
         parts.append(_line(frame.px(at), HEIGHT - BOTTOM, frame.px(at), TOP, "guide"))
-        parts.append(_turned(frame.px(at) + 11, TOP, name, "tick end"))
+        begins = [next((frame.py(point[1]) for point in one.points if point[0] >= at), HEIGHT) for one in series]
+        low = min(begins, default=HEIGHT) < (HEIGHT - BOTTOM + TOP) / 2  # away from a line that begins high there
+        parts.append(_turned(frame.px(at) + 11, HEIGHT - BOTTOM - 3 if low else TOP, name, "tick" if low else "tick end"))
     for number, one in enumerate(series):
         colour = f"s{number % COLOURS}"
         for _, points in groupby(one.points, lambda point: sum(at < point[0] for at, _ in marks)):

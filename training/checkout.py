@@ -12,7 +12,8 @@ ROOT = Path(__file__).resolve().parents[1]
 SHIPPED = ROOT / "training" / "shipped"  # in a wheel: plans, units and the like, which lie in the root of a checkout
 BUILT_FROM, SAMPLE_DIGEST = SHIPPED / "commit", SHIPPED / "sample.sha256"
 INSTALLED = BUILT_FROM.is_file()
-HOME = Path() if INSTALLED else ROOT  # where relative paths begin; site-packages is no place for anybody's files
+# Where relative paths begin: for `cis490 VERB`, and for a wheel, the folder where it runs; for the other names, the checkout.
+HOME = Path() if INSTALLED or sys.argv[0].startswith("cis490 ") else ROOT
 PROJECT, SAMPLE = "cis490-training-fleet", "examples/telemetry-sample"
 # Files of the root that a wheel has below SHIPPED, beside its commit and the digest of the sample.
 TO_SHIP: tuple[str, ...] = ("constraints.txt", "docs/*.md", "etc/*.service", "etc/*.example")
@@ -50,17 +51,20 @@ def to_install(extra: str, python: PurePath | str = sys.executable) -> str:
 
 def is_ours(folder: Path) -> bool:
     """Tell whether trainers that start in ``folder`` are those of this program, and not of another checkout."""
-    return folder == ROOT or (INSTALLED and not (folder / "training" / "__init__.py").exists())
+    return folder == ROOT or not (folder / "training" / "__init__.py").exists()
 
 
 def checkout_commit(root: Path) -> str | None:
     """Return the commit that our wheel was built from, or the one checked out in ``root``, read from git's files;
-    ``None`` when they name none. Raises OSError if a file of git is missing, as in a folder that is no checkout.
+    ``None`` when they name none. For a folder that holds no program it is this program's. Raises OSError if a file of
+    git is missing.
 
     Asking git itself would fail under a service account that does not own the checkout.
     """
-    if INSTALLED and is_ours(root):
-        return BUILT_FROM.read_text(encoding="utf-8").strip() or None
+    if is_ours(root):
+        if INSTALLED:
+            return BUILT_FROM.read_text(encoding="utf-8").strip() or None
+        root = ROOT
     folder = root / ".git"
     if folder.is_file():  # a linked worktree: the file names the real folder
         folder = root / folder.read_text(encoding="utf-8").strip().removeprefix("gitdir: ")

@@ -3,7 +3,7 @@ begins."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -91,6 +91,7 @@ def page(asked: PageRequest, frame: Frame) -> str:
         shown = in_order(shown, query.sort)[begin:end]
     kinds = views.counted(query.wanted.q)
     settings = differing([job.settings for job in shown])
+    columns = [key for key, values in settings.items() if len(values - {""}) > 1][:SETTINGS_MAX]
     held = views.held(query.wanted)
     found = [each for each in kinds if _passes(each, query.wanted)]
     total = held if query.wanted.status == HELD else sum(each.n for each in found)
@@ -102,7 +103,8 @@ def page(asked: PageRequest, frame: Frame) -> str:
         frame,
         query=query,
         jobs=[each.to_dict() for each in shown],
-        settings=settings[:SETTINGS_MAX],
+        settings=columns,
+        others=[key for key in settings if key not in columns],
         scored=any(job.auroc is not None for job in shown),
         tests=len({job.test for job in shown if job.auroc is not None}),
         sentence=sentence(total, len(shown), query, sum(each.n for each in found if not each.in_manifest)),
@@ -112,7 +114,7 @@ def page(asked: PageRequest, frame: Frame) -> str:
         hosts=_options(kinds, query.wanted, "host"),
         held=held,
         total=total,
-        orders=_orders(query.sort, settings),
+        orders=_orders(query.sort, [*settings]),
         partly=SORTED_MAX if partly else 0,
         hidden=sum(
             each.n for each in kinds if _passes(each, query.wanted, "present") and not _passes(each, query.wanted)
@@ -138,13 +140,12 @@ def in_order(jobs: Sequence[JobView], sort: str) -> list[JobView]:
     return sorted(known, key=place, reverse=back) + [job for job in jobs if value(job) is None]
 
 
-def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the names of the settings with more than one value, those that most jobs have first."""
-    values = defaultdict[str, list[str]](list)
-    for each in settings:
-        for key, value in each.items():
-            values[key].append(str(value))
-    return sorted((key for key, found in values.items() if len(set(found)) > 1), key=lambda key: -len(values[key]))
+def differing(settings: Sequence[Mapping[str, Any]]) -> dict[str, set[str]]:
+    """Return the settings that are not equal in all jobs with their values, those that most jobs have first; the value
+    is empty for jobs without the setting."""
+    counts = Counter(key for each in settings for key in each)
+    values = {key: {str(each.get(key, "")) for each in settings} for key, _ in counts.most_common()}
+    return {key: found for key, found in values.items() if len(found) > 1}
 
 
 def _orders(chosen: str, settings: Sequence[str]) -> dict[str, str]:

@@ -76,7 +76,7 @@ def _environment() -> Environment:
         "GLYPHS": words.GLYPHS,
         "STATUSES": [*JobStatus],
     }
-    environment.filters |= {"one_line": one_line, "coded": coded, "part": path_part}
+    environment.filters |= {"one_line": one_line, "coded": coded, "part": path_part, "breaking": breaking}
     return environment
 
 
@@ -129,6 +129,11 @@ def coded(text: object, chars_max: int = 600) -> Markup:
     """Return a text as one line of HTML, with each part between two backticks set as code."""
     parts = re.split("`([^`]+)`", _together(one_line(text, chars_max)))
     return Markup("").join(Markup("<code>{}</code>").format(each) if n % 2 else each for n, each in enumerate(parts))
+
+
+def breaking(name: str) -> Markup:
+    """Return a name that may break after a comma or a bracket, before it breaks in a word or a number."""
+    return Markup(re.sub(r"(?<=[\[,])", "<wbr>", str(escape(name))))
 
 
 def local(at: float) -> datetime:

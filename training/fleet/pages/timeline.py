@@ -6,6 +6,7 @@ Pure: events and a forecast in, segments out.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from math import ceil
 from typing import NamedTuple
 
 from training.fleet.scheduling.job import LIVE
@@ -15,7 +16,6 @@ from training.strict_json import Json
 
 DAY_S = 86400.0
 MOVES_MAX = 2000  # events in the picture
-SPANS_S = (3600.0, 6 * 3600.0, DAY_S)  # the shortest that shows all attempts of the day is drawn
 _PENDING = "pending"
 
 
@@ -83,8 +83,8 @@ def ahead(told: ForecastReply | None) -> UpcomingTime | None:
 
 
 def day(moves: Sequence[Event], live: Iterable[Json], pending: int, now: float) -> Day:
-    """Prepare the time before ``now`` for drawing, from its newest ``MOVES_MAX`` events, newest first: 1, 6 or 24
-    hours, as its attempts need. If earlier events of that time are lacking, it begins with the oldest of ``moves``.
+    """Prepare the time before ``now`` for drawing, from its newest ``MOVES_MAX`` events, newest first: as many
+    whole hours, at most 24, as its attempts need. If earlier events of that time are lacking, it begins with the oldest of ``moves``.
 
     ``live``: the jobs under way; ``pending``: the number of jobs that wait now.
     """
@@ -107,7 +107,7 @@ def day(moves: Sequence[Event], live: Iterable[Json], pending: int, now: float) 
         since = max(job["claimed_at"] or now, begin)
         hosts[job["host"]].append(Segment(job["job_id"], job["attempt"], job["name"], since, now, "running"))
     first = min((each.begin for found in hosts.values() for each in found), default=begin)
-    begin = max(begin, now - next(span for span in SPANS_S if now - first <= span))
+    begin = max(begin, now - 3600 * max(1, ceil((now - first) / 3600)))
     waiting = _steps(ends, pending, begin, now)
     return Day(begin, now, hosts, waiting, max(count for _, count in waiting))
 

@@ -251,11 +251,12 @@ def beliefs(models: Sequence[Json]) -> str:
 
 
 def gap(a: Json, b: Json) -> tuple[str, str]:
-    """Return the difference ``b`` minus ``a`` of two figures as text, and words on whether their intervals overlap.
+    """Return the difference ``b`` minus ``a`` of two figures as they are shown, as text, and words on whether their
+    intervals overlap.
     Without both values, the first text is a dash and the second says why."""
     if a["value"] is None or b["value"] is None:
         return "–", "one of the two has no figure"
-    difference = f"{b['value'] - a['value']:+.{min(digits(a), digits(b))}f}".replace("-", "−")
+    difference = f"{float(value(b)) - float(value(a)):+.{min(digits(a), digits(b))}f}".replace("-", "−")
     if a["low"] is None or b["low"] is None:
         return difference, "one of the two has no interval"
     if a["low"] <= b["high"] and b["low"] <= a["high"]:

@@ -163,7 +163,7 @@ _TABLE = (
     # flag, type, metavar, default, help
     ("--receiver-url", str, "URL", "http://10.100.0.1:8445", "the receiver"),
     ("--host-id", str, "NAME", None, "name of this host; without it, $FLEET_HOST_ID or the node name"),
-    ("--repo-root", Path, "DIR", HOME, "the checkout, in which relative paths of the other options begin"),
+    ("--repo-root", Path, "DIR", HOME, "where relative paths of the other options begin, and trainers start"),
     ("--venv-python", Path, "FILE", Path(sys.executable), "the interpreter that starts trainers"),
     ("--artifacts-dir", Path, "DIR", Path("artifacts"), "trainers' models, in a folder for each host id"),
     ("--reports-dir", Path, "DIR", Path("reports/eval"), "trainers' reports, in a folder for each host id"),

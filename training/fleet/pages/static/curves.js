@@ -35,7 +35,6 @@
     ctx.save();
     ctx.strokeStyle = ctx.fillStyle = colour("--quiet");
     ctx.font = `${12 * devicePixelRatio}px system-ui`;
-    ctx.textAlign = "right";
     for (const [x, name] of said.marks) {
       const at = plot.valToPos(x, "x", true);
       if (at < bbox.left || at > bbox.left + bbox.width) continue;
@@ -44,7 +43,11 @@
       ctx.moveTo(at, bbox.top);
       ctx.lineTo(at, bbox.top + bbox.height);
       ctx.stroke();
-      ctx.setTransform(0, -1, 1, 0, at + 12 * devicePixelRatio, bbox.top);
+      // Away from a line that begins high there.
+      const begins = plot.data.slice(1).map((line) => line.find((value, n) => value != null && plot.data[0][n] >= x));
+      const low = begins.some((value) => plot.valToPos(value, "y", true) < bbox.top + bbox.height / 2);
+      ctx.textAlign = low ? "left" : "right";
+      ctx.setTransform(0, -1, 1, 0, at + 12 * devicePixelRatio, bbox.top + (low ? bbox.height - 4 * devicePixelRatio : 0));
       ctx.fillText(name, 0, 0);
       ctx.resetTransform();
     }
