@@ -14,6 +14,7 @@ from fakes import FakeClock, FakePynvml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from training import checkout
 from training.fleet.capability import cuda, describe, owner
 from training.fleet.capability import probe as capability
 from training.fleet.capability.cuda import GIB, RETRY_FAILED_S, CudaProbe, SystemNvml, TorchFacts
@@ -460,6 +461,7 @@ def test_no_text_in_proc_is_an_error(tmp_path_factory, mountinfo, cgroup):
 # --- the checkout's commit -------------------------------------------------------------------------
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
+PROGRAM = {"training/__init__.py": ""}  # another one's trainers would start there
 
 
 @pytest.mark.parametrize(
@@ -478,11 +480,11 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
     ids=["detached", "branch", "packed", "worktree"],
 )
 def test_the_commit_is_read_from_gits_own_files(tmp_path, files):
-    lay(tmp_path, files)
+    lay(tmp_path, files | PROGRAM)
     assert checkout_commit(tmp_path) == COMMIT
 
 
-def test_a_folder_that_is_no_checkout_has_no_commit(no_child, tmp_path):
-    assert detect(repo_root=tmp_path).training_commit is None
-    lay(tmp_path, {".git/HEAD": "ref: refs/heads/main", ".git/refs/heads/main": "rubbish"})
+def test_a_folder_without_a_program_has_the_commit_of_ours(no_child, tmp_path):
+    assert detect(repo_root=tmp_path).training_commit == checkout_commit(checkout.ROOT)
+    lay(tmp_path, {".git/HEAD": "ref: refs/heads/main", ".git/refs/heads/main": "rubbish", **PROGRAM})
     assert checkout_commit(tmp_path) is None

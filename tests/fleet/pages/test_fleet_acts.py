@@ -142,7 +142,7 @@ def test_an_act_is_asked_again_when_the_jobs_have_changed(receiver, session):
         ("status=held&model=gru", 1),
     ):
         page = words_of(look(receiver, f"/jobs?{filters}", Cookie=session)[1])
-        assert {*re.findall(r"(\d) held", page)} == ({str(number)} if number else set()), filters
+        assert {*re.findall(r"‖ (\d) held", page)} == ({str(number)} if number else set()), filters
     assert "All 1 job found:" in page
     hostile = look(receiver, f"/jobs/{job_id({'name': HOSTILE, 'model': 'gru'})}")[1]
     assert "it fits, and waits only because the job is held" in hostile

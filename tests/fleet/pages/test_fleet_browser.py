@@ -156,11 +156,16 @@ def test_long_names_break_no_word_and_push_nothing_aside(browser, tmp_path):
         seen = visit(browser, f"{receiver.url}/jobs")
         for width in (360, 605, 1280):
             seen.page.set_viewport_size({"width": width, "height": 740})
-            assert not seen.page.evaluate("document.documentElement.scrollWidth > innerWidth"), width
+            for page in ("/jobs", f"/compare?jobs={'x' * 100},grid[seed=0,depth=4]"):
+                seen.page.goto(receiver.url + page)
+                assert not seen.page.evaluate("document.documentElement.scrollWidth > innerWidth"), (page, width)
+        seen.page.goto(f"{receiver.url}/jobs")
         kind = seen.page.get_by_text("gbt, realistic").first
         whole = "const whole = document.createRange(); whole.selectNodeContents(cell)"
         lines = f"(cell) => {{ {whole}; return whole.getClientRects().length }}"
         assert kind.evaluate(lines) <= 2, "model and mode, each whole"
+        for text in ("seed=0,", "depth=4]", "model", "e_of_the_model 0.1"):  # whole in its line
+            assert seen.page.get_by_text(text).first.is_visible(), text
         seen.page.goto(f"{receiver.url}/jobs/{grant.job_id}")
         assert [head.evaluate(lines) for head in seen.page.locator(".tried thead th").all()] == [1] * 5
         seen.page.context.close()

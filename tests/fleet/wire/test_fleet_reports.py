@@ -118,6 +118,8 @@ def test_a_gap_is_told_with_what_the_intervals_say(a, b, half_a, half_b):
         abs(a - b) <= half_a + half_b or math.isclose(abs(a - b), half_a + half_b)
     ) or math.isclose(abs(a - b), half_a + half_b, abs_tol=1e-12)
     assert difference[0] in "+−"
+    shown = [float(results.value(each)) for each in (first, second)]
+    assert abs(float(difference.replace("−", "-")) - (shown[1] - shown[0])) < 0.0051
     assert results.gap(first, {"value": None})[0] == "–"
 
 

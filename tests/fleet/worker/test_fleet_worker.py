@@ -162,6 +162,8 @@ def test_defaults_are_the_documented_ones(tmp_path, monkeypatch):
     assert (found.settings.poll_s, found.settings.heartbeat_s) == (15.0, 30.0)
     assert found.settings.on_silence is t.OnSilence.CONTINUE
     assert parser().parse_args([]).repo_root == ROOT
+    short = "import sys; sys.argv[0] = 'cis490 worker'; from training.fleet.worker.options import HOME; print(HOME)"
+    assert subprocess.check_output([sys.executable, "-c", short], cwd=ROOT, text=True) == ".\n", "where it runs"
     assert parser().parse_args([]).log_level == "INFO"
 
 
@@ -616,7 +618,8 @@ def work(folder, receiver, runner, **more):
         return FleetClient("http://receiver", "h", transport=receiver, timeout_s=timeout_s)
 
     found = options(folder, "--host-id", "h", "--poll-s", "0.01", "--heartbeat-s", "0.05")
-    return TrainerWorker(found, capability=lambda: {"os": "x"}, client=client, runner=runner, **more)
+    told = {"capability": lambda: {"os": "x"}, "self_test": lambda: None} | more
+    return TrainerWorker(found, client=client, runner=runner, **told)
 
 
 NOTHING = reply(job_id=None, reason="nothing")
@@ -1003,7 +1006,7 @@ def test_signal_while_a_job_runs_hands_it_back(tmp_path):
 
 def test_a_host_tells_with_its_claim_that_its_disk_is_full(receiver, tmp_path, monkeypatch):
     """The receiver gives it nothing then, and shows why."""
-    worker = work(tmp_path, receiver, FakeRunner(), chance=lambda: 0.0)
+    worker = work(tmp_path, receiver, FakeRunner(), chance=lambda: 0.0, self_test=None)
     receiver.routes["claim"] = last(worker, reply(job_id=None, reason="quarantined"))
     monkeypatch.setattr("training.fleet.worker.self_test.free_bytes", lambda _: 1024)
     assert worker.run() == 0

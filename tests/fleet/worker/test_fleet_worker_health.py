@@ -64,6 +64,8 @@ def test_another_interpreter_is_another_question(tmp_path):
 
 
 def test_a_checkout_of_others_is_not_asked(tmp_path):
+    (tmp_path / "training").mkdir()
+    (tmp_path / "training" / "__init__.py").touch()
     test, describer, _ = a_self_test(tmp_path, root=tmp_path)
     describer.broken = True
     assert test() is None

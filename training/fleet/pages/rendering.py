@@ -132,8 +132,8 @@ def coded(text: object, chars_max: int = 600) -> Markup:
 
 
 def breaking(name: str) -> Markup:
-    """Return a name that may break after a comma or a bracket, before it breaks in a word or a number."""
-    return Markup(re.sub(r"(?<=[\[,])", "<wbr>", str(escape(name))))
+    """Return a name that may break after `[`, a comma or `_`, before it breaks in a word or a number."""
+    return Markup(re.sub(r"(?<=[\[,_])", "<wbr>", str(escape(name))))
 
 
 def local(at: float) -> datetime:
