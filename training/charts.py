@@ -72,7 +72,9 @@ def line_chart(
         parts.append(_line(frame.px(at), HEIGHT - BOTTOM, frame.px(at), TOP, "guide"))
         begins = [next((frame.py(point[1]) for point in one.points if point[0] >= at), HEIGHT) for one in series]
         low = min(begins, default=HEIGHT) < (HEIGHT - BOTTOM + TOP) / 2  # away from a line that begins high there
-        parts.append(_turned(frame.px(at) + 11, HEIGHT - BOTTOM - 3 if low else TOP, name, "tick" if low else "tick end"))
+        parts.append(
+            _turned(frame.px(at) + 11, HEIGHT - BOTTOM - 3 if low else TOP, name, "tick" if low else "tick end")
+        )
     for number, one in enumerate(series):
         colour = f"s{number % COLOURS}"
         for _, points in groupby(one.points, lambda point: sum(at < point[0] for at, _ in marks)):

@@ -133,7 +133,7 @@ def coded(text: object, chars_max: int = 600) -> Markup:
 
 def breaking(name: str) -> Markup:
     """Return a name that may break after `[`, a comma or `_`, before it breaks in a word or a number."""
-    return Markup(re.sub(r"(?<=[\[,_])", "<wbr>", str(escape(name))))
+    return Markup("<wbr>").join(re.split(r"(?<=[\[,_])", name))
 
 
 def local(at: float) -> datetime:

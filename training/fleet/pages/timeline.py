@@ -84,7 +84,8 @@ def ahead(told: ForecastReply | None) -> UpcomingTime | None:
 
 def day(moves: Sequence[Event], live: Iterable[Json], pending: int, now: float) -> Day:
     """Prepare the time before ``now`` for drawing, from its newest ``MOVES_MAX`` events, newest first: as many
-    whole hours, at most 24, as its attempts need. If earlier events of that time are lacking, it begins with the oldest of ``moves``.
+    whole hours, at most 24, as its attempts need. If earlier events of that time are lacking, it begins with the oldest
+    of ``moves``.
 
     ``live``: the jobs under way; ``pending``: the number of jobs that wait now.
     """
