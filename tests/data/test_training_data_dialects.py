@@ -135,6 +135,7 @@ def test_how_it_was_read_is_said(ingested):
         (["year", "month", "day", "hour"], {}, Roles(columns={Role.TIME: "year"}, clock=("month", "day", "hour"))),
         (["x", "y", "z", "Class"], {}, Roles(columns={Role.LABEL: "Class"})),
         (["Class", "y"], {Role.LABEL: "Class"}, Roles(columns={Role.LABEL: "Class"}, second_labels=("y",))),
+        (["bad", "subtype"], {Role.LABEL: "bad"}, Roles(columns={Role.LABEL: "bad"}, second_labels=("subtype",))),
         (["Date", "Time", "y"], {}, Roles(columns={Role.TIME: "Date", Role.LABEL: "y"}, clock=("Time",))),
         (["Date", "Time", "y"], {Role.TIME: "t_ns"}, "--time names 't_ns', which is no column of a.csv"),
         (["a", "Time (s)"], {Role.TIME: "a"}, "--time names 'a', and 'Time (s)' may mean the same: leave it out with"),

@@ -185,6 +185,7 @@ def test_single_marked_samples_label_the_windows_that_hold_them(ingested):
     ("text", "sentence"),
     [
         ("start,end,label\n5,2,x\n", "Row 1 of {path} ends before it begins"),
+        ("start,end,label\n5,6,x\n7,7,x\n", "Row 2 of {path} ends before it begins, or at once"),
         ("start,end,label\n5,,x\n", "Row 1 of {path} has no 'end'"),
         ("start,label\n5,x\n", "has no column 'end': name the columns of incidents start, end, label"),
         ("start,from,end,label\n5,5,6,x\n", "has several columns that may be the start (start, from)"),

@@ -185,7 +185,11 @@ TABLES = {
             "2026-11-28 13:53:10,0,0,0,0,0,0,0,0,1000,2.50",
         ],
     ),
-    "dstat": (DSTAT, "timestamp,total cpu usage usr,total cpu usage sys,dsk/total read,dsk/total writ", DSTAT_ROWS),
+    "dstat, twice into one file": (
+        2 * DSTAT,
+        "timestamp,total cpu usage usr,total cpu usage sys,dsk/total read,dsk/total writ",
+        2 * DSTAT_ROWS,
+    ),
     "dool": (DOOL, "timestamp,total cpu usage usr,total cpu usage sys,dsk/total read,dsk/total writ", DSTAT_ROWS),
     "collectl": (COLLECTL, "timestamp,[CPU]User%,[CPU]Sys%", ["2026-03-02 09:00:01,12,3"]),
     "perfmon": (PERFMON, "timestamp,Processor(_Total)\\% Processor Time,Memory\\Available MBytes", [
@@ -258,7 +262,8 @@ def test_what_programs_printed_is_read_as_it_stands(name):
         ("11/28/26", "23:00:00", "2026-11-28"),
         ("28/11/26", "23:00:00", "2026-11-28"),
         ("03/04/2026", "11:00:00 PM", "2026-03-04"),
-        ("03/04/2026", "23:00:00", "03/04/2026"),
+        ("03/12/2026", "23:00:00", "03/12/2026"),
+        ("12/04/2026", "23:00:00", "12/04/2026"),
         ("03.04.2026", "23:00:00", "2026-04-03"),
     ],
 )

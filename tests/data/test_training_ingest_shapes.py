@@ -116,15 +116,16 @@ def test_several_columns_of_a_long_table_are_a_channel_each(ingested):
     )
 
 
-@given(st.lists(st.floats(0, 0.05), min_size=30, max_size=60), st.integers(2, 5))
-def test_a_turn_holds_each_series_at_most_once_and_not_for_long(late, series):
+@given(st.lists(st.floats(0, 0.05), min_size=30, max_size=60), st.integers(2, 5), st.integers(1, 29))
+def test_a_turn_holds_each_series_of_one_recording_at_most_once_and_not_for_long(late, series, second):
     n = len(late) // series * series
     t = np.arange(n) / series + np.sort(np.array(late[:n]) / series)
-    key, group = np.arange(n, dtype=np.int32) % series, np.zeros(n, np.int32)
+    key, group = np.arange(n, dtype=np.int32) % series, (np.arange(n) >= second).astype(np.int32)
     begins = turns(t, key, group)
     of = np.cumsum(begins) - 1
     assert np.unique(np.stack([of, key]), axis=1).shape[1] == n
     assert (t - t[np.flatnonzero(begins)][of]).max() <= 1.0
+    assert (group == group[np.flatnonzero(begins)][of]).all()
 
 
 def test_a_state_that_sets_the_level_of_a_channel_is_a_series_and_a_slow_one_is_none():
@@ -326,12 +327,13 @@ def starts(ingested):
     ],
 )
 def test_times_without_a_date_or_a_year_begin_on_the_day_that_is_said(ingested, form, flags):
-    """Two hosts, each of which passes midnight."""
+    """Two hosts in turn, each of which passes midnight."""
     begins = ("2026-03-01T23:58:00", "2026-03-01T23:59:30")
 
     def hosts(form):
         tables = [clocked(form, 1.0, begin).with_columns(host=pl.lit(begin[-5:])) for begin in begins]
-        return pl.concat([tables[0], tables[1].with_columns(c0=pl.lit(1.5) * noise(320, 9), c1=noise(320, 8))])
+        rows = pl.concat([tables[0], tables[1].with_columns(c0=pl.lit(1.5) * noise(320, 9), c1=noise(320, 8))])
+        return rows[np.arange(640).reshape(2, 320).T.ravel()]
 
     ingested.taken(hosts("%Y-%m-%d %H:%M:%S"), *CUT)
     expected = starts(ingested)
@@ -383,6 +385,12 @@ def test_rows_under_one_second_are_spread_at_the_rate_that_is_said(ingested, hz)
     assert starts(ingested) == pytest.approx(expected)
     np.testing.assert_array_equal(ingested.load().tensors, data)
     assert f"About {hz} rows share one time: spread over the 1 s until the next, by --hz." in found["notes"]
+    lost, twelve = (pl.col("t").floor() == 18) & (pl.col("t") % 1 > 0.3), ("--window-s", str(12 / hz))
+    ingested.taken(rows.filter(~lost), *twelve)
+    expected, data = starts(ingested), np.array(ingested.load().tensors)
+    ingested.taken(rows.filter(~lost).with_columns(pl.col("t").floor()), *twelve, "--hz", str(hz))
+    assert starts(ingested) == pytest.approx(expected)
+    np.testing.assert_array_equal(ingested.load().tensors, data)
     several = pl.concat([wide_table().with_columns(pl.col("c0", "c1", "c2") + 9000.0 * n) for n in range(hz)]).sort("t")
     assert f"alternate between {hz} recordings" in ingested.refused(several, *CUT, "--hz", str(hz))
 
@@ -515,7 +523,7 @@ WIRESHARK = (
         ),
         ("a.h5", b"\x89HDF\r\n\x1a\n" + bytes(99), "an HDF5 file: write its columns"),
         ("a.mat", b"MATLAB 5.0 MAT-file" + bytes(99), "with scipy.io.loadmat"),
-        ("a.csv", pickle.dumps(Harmful()), "is a pickle"),
+        *(("a.csv", pickle.dumps(Harmful(), protocol), "is a pickle") for protocol in range(2, 6)),
         ("a.npy", npy(np.array([Harmful()])), "is no array that can be read"),
         ("a.npy", npy(np.array([({},)], [("t", "O")])), "is no array that can be read"),
         ("a.npy", forged("'<f8', 'fortran_order': False, 'shape': (10**12, 3)"), "is no array that can be read"),
@@ -597,6 +605,7 @@ def test_a_packed_file_may_become_as_large_as_is_said(ingested, tmp_path):
     (path := tmp_path / "a.csv.gz").write_bytes(gzip.compress(ROWS))
     assert "over 1e-06 GiB: say a higher --max-gib" in ingested.refused(path, *CUT, "--max-gib", "0.000001")
     assert ingested.taken(path, *CUT, "--max-gib", "1")["windows"] == 44
+    opened.check_unpacked(path, opened.RATIO_MAX * opened.PART_BYTES, None)  # as equal rows of a small table do
     np.savez_compressed(path := tmp_path / "a.npz", X=np.zeros((9, 3, 16)), y=np.arange(9) % 2)
     assert "say a higher --max-gib" in ingested.refused(path, "--max-gib", "0.000001")
 
@@ -671,7 +680,7 @@ def test_the_days_of_one_host_are_one_table(ingested, tmp_path, form, as_folder)
 @pytest.mark.parametrize(
     ("part", "form"), [("file", "web{}.csv"), ("folder", "web{}/log.csv"), ("file", "web{}.parquet")]
 )
-def test_the_files_of_several_hosts_are_told_apart_by_their_names(ingested, tmp_path, part, form):
+def test_the_files_of_several_hosts_are_told_apart_by_their_names(ingested, tmp_path, monkeypatch, part, form):
     wide = wide_table()
     for number in range(3):
         path = tmp_path / "hosts" / form.format(number)
@@ -683,6 +692,9 @@ def test_the_files_of_several_hosts_are_told_apart_by_their_names(ingested, tmp_
     assert "--host-from file" in said
     code, said = ingested(None, str(tmp_path / "hosts"), *CUT, "--host-from", part)
     assert (code, said["hosts"]) == (0, ["web0", "web1", "web2"])
+    monkeypatch.chdir(path.parent)
+    code, said = ingested(None, path.name, *CUT, "--host-from", part)
+    assert (code, said["hosts"]) == (0, ["web2"])
 
 
 def test_hosts_keep_the_points_in_their_names(ingested, tmp_path):
@@ -764,6 +776,11 @@ def test_rows_that_are_windows_hold_the_values_of_the_table(ingested):
     assert "no figures by time" in found["notes"][0]
     assert not any("--group" in note or "ids?" in note for note in found["notes"])
     assert "There is no --group: rows of one" in ingested.taken(table.drop("family"), *ROWS_AS[:1])["notes"][1]
+    third = pl.int_range(pl.len()) == 2
+    ingested.taken(
+        table.with_columns(Class=pl.when(third).then(pl.lit("?")).otherwise("Class")), *ROWS_AS, "--unlabelled", "?"
+    )
+    assert sorted(ingested.load().rows.episode) == [f"row {n:03}" for n in range(1, 241) if n != 3]
 
 
 FLOWS = {"Src IP": pl.lit("10.0.0.1"), "Dst IP": pl.lit("10.0.0.2"), "t": pl.int_range(pl.len())}

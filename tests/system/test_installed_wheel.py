@@ -11,13 +11,14 @@ import subprocess
 import sys
 import venv
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 from places import ROOT
 from process_fleet import ProcessFleet
 
-from training import checkout
+from training import checkout, leaving
 from training.command import program
 from training.contract import FEATURES_FILE, TENSORS_FOLDER, VALIDATION_FILE
 from training.installed import build_of, torch_build
@@ -87,6 +88,19 @@ def test_every_verb_starts_its_program_or_names_what_it_lacks(verb, capsys, monk
         assert f"[{extras}]" in said
         assert f" -c {checkout.shipped('constraints.txt')} " in said
     assert torch_build() == "without torch"
+
+
+@pytest.mark.parametrize(
+    ("words", "module"),
+    [("--model gbt", "run"), ("--model transformer_ssl", "run_ssl"), ("--seed=1 --model=transformer_ssl", "run_ssl")],
+)
+def test_the_verb_train_starts_the_program_of_the_family(words, module, monkeypatch):
+    started = []
+    monkeypatch.setattr(sys, "argv", [])
+    monkeypatch.setattr(leaving, "leave", started.append)
+    monkeypatch.setattr(program, "import_module", lambda name: SimpleNamespace(main=lambda: started.append(name)))
+    program.main(["train", *words.split()])
+    assert started == [f"training.trainer.{module}", None]
 
 
 def test_a_wheel_trains_where_no_checkout_is(cis490, dist, tmp_path, monkeypatch):

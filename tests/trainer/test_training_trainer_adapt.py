@@ -19,7 +19,7 @@ from training.trainer.ssl import VIEWS
 from training.trainer.training_windows import fresh_references
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
-HOST = (*BY_HOST, "--target-fpr", "0.3")
+HOST = (*BY_HOST, "--target-fpr", "0.3", "--split-seed", "7")
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +69,8 @@ def test_with_its_data_a_model_learns_from_the_reference_as_well(model, base, da
     found = document(path)
     assert found["adapted"]["trained"] is True
     assert found["adapted"]["checkpoint"] == document(start)["digest"]
+    assert found["split"] == document(start)["split"]
+    assert found["split"]["split_seed"] == 7
     assert found["run_key"]["digest"] != document(start)["run_key"]["digest"]
     assert checkpoint.read(path).sidecar != checkpoint.read(start).sidecar
     judged, before = judge(path, data), judge(start, data)

@@ -454,13 +454,16 @@ def test_what_is_compared_is_what_was_trained_under_whatever_names(tmp_path):
     """Names may hold commas; the plan's text may have changed since a job was granted."""
     names = "sweep[seed=0,lr=0.003]", "a, b", "c"
     with Receiver(tmp_path, [a_job(name, seed=n) for n, name in enumerate(names)]) as receiver:
-        receiver.client().claim(a_capability())
+        granted = receiver.client().claim(a_capability())
         plan = [job | {"n_resamples": 200} for job in receiver.plan]
         receiver.writer.submit(lambda: receiver.service.reload(plan, Plan())).result()
         page = words_of(get(receiver, "/compare?jobs=sweep[seed=0,lr=0.003],a,%20b,c")[2])
         assert f"{', '.join(names[:2])} and c differ in 2 of 15 fields: n_resamples, seed." in page
         assert "n_resamples sweep[seed=0,lr=0.003] 1000 a, b 200 c 200" in page
         assert get(receiver, "/compare?jobs=c,a")[0] == 404
+        receiver.client().fail(granted.job_id, reason="worker shutdown", error="", claim_id=granted.claim_id)
+        assert receiver.client().claim(a_capability()).job_id == granted.job_id
+        assert f"{names[0]} and c differ in 1 of" in words_of(get(receiver, f"/compare?jobs={names[0]},c")[2])
 
 
 # -- events -----------------------------------------------------------------------------------------------------
@@ -468,7 +471,7 @@ def test_what_is_compared_is_what_was_trained_under_whatever_names(tmp_path):
 
 def test_models_are_ranked_with_intervals_ties_and_verdicts(receiver):
     page = words_of(get(receiver, "/models")[2])
-    assert "Use gbt-realistic, with caution: it may catch little. Of 2 realistic models (no lab needed) it has" in page
+    assert "Use gbt-realistic, with caution: it may catch little. Of 2 realistic models it has the best verdict" in page
     assert "Of 3 models judged on the same test, no model is surely ahead: gbt-oracle has the highest AUROC" in page
     assert "In oracle mode the same model, gbt-oracle , has AUROC 0.951 (0.921 to 0.981): compare" in page
     assert "1 to rely on, 1 with caution, 1 not to be used" in page

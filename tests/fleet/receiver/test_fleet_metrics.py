@@ -132,7 +132,7 @@ def test_open_pages_and_messages_are_counted(world):
 
 def test_the_oldest_waiting_job_counts_from_when_it_could_be_claimed(world):
     first = a_job("one"), a_job("held"), a_job("gpu", require_cuda=True)
-    world.add(*first)
+    world.add(*first, a_job("gone", require_cuda=True))
     world.clock.advance(100)
     world.add(*first, a_job("late"))
     found = world.scrape()
@@ -144,8 +144,9 @@ def test_the_oldest_waiting_job_counts_from_when_it_could_be_claimed(world):
     found = world.scrape()
     assert found["oldest_pending_job_age_seconds", "cpu"] == 2 * FRESH_S, "late's"
     assert found["oldest_pending_job_age_seconds", "cuda"] == 0
-    assert (found["jobs", "pending"], found["jobs", "cancelled"]) == (2, 2)
-    assert (found["blocked_jobs", "held"], found["blocked_jobs", "no_host"]) == (1, 1)
+    assert (found["jobs", "pending"], found["jobs", "cancelled"]) == (3, 2)
+    blocked = [found["blocked_jobs", each] for each in ("held", "no_host", "not_in_plan")]
+    assert blocked == [1, 1, 1]
 
 
 def test_every_obstacle_by_what_holds_first():

@@ -636,7 +636,7 @@ def proxy(fresh, monkeypatch):
     listener = socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=run)
     thread.start()
-    monkeypatch.setenv("HTTPS_PROXY", f"http://ada:sesame@127.0.0.1:{listener.getsockname()[1]}")
+    monkeypatch.setenv("HTTPS_PROXY", f"http://ada:s%65same@127.0.0.1:{listener.getsockname()[1]}")
     yield asked
     listener.shutdown(socket.SHUT_RDWR)
     listener.close()
@@ -660,7 +660,7 @@ def test_a_worker_behind_a_proxy_reaches_its_receiver_and_no_other(fresh, proxy,
 
 
 def test_a_proxy_that_refuses_is_named(fresh, proxy, monkeypatch):
-    monkeypatch.setenv("HTTPS_PROXY", os.environ["HTTPS_PROXY"].replace("sesame", "wrong"))
+    monkeypatch.setenv("HTTPS_PROXY", os.environ["HTTPS_PROXY"].replace("s%65same", "wrong"))
     with pytest.raises(Unreachable, match=r"through the proxy 127.0.0.1: Tunnel connection failed: 407 Who"):
         FleetClient("https://fleet.example", "pi", tries=1).health()
 

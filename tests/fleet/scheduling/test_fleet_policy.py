@@ -61,6 +61,7 @@ def test_a_misfit_says_what_stands_in_the_way(wishes, facts, said):
     [
         ({"require_cuda": True}, "needs a GPU, and no host has one"),
         ({"min_cores": 8, "model": "gru"}, "needs 8 cores, and no host has more than 4"),
+        ({"min_cores": 4}, None),
         ({"min_ram_gib": 16}, "needs 16 GiB of RAM, and no host has more than 8 free"),
         ({"model": "gru"}, "needs a host that may train this kind of model, and none may (allow_jobs, deny_jobs)"),
         ({"allowed_hosts": ["desktop"], "min_vram_gib": 9}, None),
