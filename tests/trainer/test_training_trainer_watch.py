@@ -429,7 +429,9 @@ def test_the_program_refuses_with_a_sentence_and_keeps_its_state_for_each_host(w
         assert "an address that begins with https://" in said
         assert "s3cret" not in said
     assert program.main([*common, "--webhook-file", str(tmp_path / "none")]) == Exit.BAD_ARGUMENTS
-    assert "none cannot be read" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "none cannot be read" in said
+    assert said.startswith("error: "), "one form, for people"
     assert program.main([*common[:3], "--view", "machine"]) == Exit.BAD_DATA
     assert program.main([*common, "--view", "machine", "--exec", "/nope/x"]) == Exit.BAD_ARGUMENTS
     with monkeypatch.context() as patched:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from training.checkout import shipped
 from training.command_line import parser_of
-from training.streams import replace_unprintable
+from training.streams import complain, replace_unprintable
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         pydoc.pager(pages[page])
     else:
         print(*(f"{name:22}{text.partition(chr(10))[0].removeprefix('# ')}" for name, text in pages.items()), sep="\n")
-        print(f"The files are in {shipped('docs')}.")
+        complain(f"The files are in {shipped('docs')}", sys.stdout)
     return 0
 
 

@@ -14,11 +14,12 @@ SAMPLES = f"demo/{SAMPLE}, from `cis490 demo`" if INSTALLED else str(ROOT / SAMP
 NEXT = """Written: {plan}. Next, all in this folder:
   cis490 check {plan}
   cis490 build RECORDINGS        # makes data/processed; for tables: cis490 ingest
-                                 # to try it: {samples}
+         # to try it: {samples}
   export CIS490_OPERATOR_TOKEN=$(openssl rand -hex 32)
-  cis490 receiver --manifest {plan} --db var/training_jobs.db --models-dir var/models &
+  cis490 receiver --manifest {plan} --db var/training_jobs.db \\
+         --models-dir var/models &
   cis490 worker --receiver-url http://127.0.0.1:8445 &
-  cis490 jobs watch              # cis490 jobs apply puts edits of the plan in force"""
+  cis490 jobs watch              # cis490 jobs apply takes edits of the plan"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

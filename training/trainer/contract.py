@@ -21,6 +21,7 @@ from training.clock import Clock, SystemClock
 from training.contract import THREAD_VARIABLES, Exit
 from training.data.errors import DataError
 from training.printable import first_line
+from training.streams import complain
 
 BadData = DataError
 
@@ -261,7 +262,7 @@ def _perform(work: Callable[[Progress, Stop], None], progress: Progress, err: Te
 
 def _fail(progress: Progress, err: TextIO, code: Exit, sentence: str) -> int:
     progress.event("error", code=int(code), message=sentence)
-    err.write(f"error: {sentence}\n")
+    complain(f"error: {sentence}", err)
     return code
 
 

@@ -11,6 +11,7 @@ a call repeated after a crash has the same id.
 
 import argparse
 import contextlib
+import io
 import platform
 import sys
 import time
@@ -46,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             held.callback(watch.close)
             samples(watch, collector, hz=hz, clock=SystemClock(), sleep=time.sleep, stop=stop, for_s=names.for_s)
 
-    return perform(work, out=sys.stderr)
+    return perform(work, out=sys.stderr if names.json else io.StringIO())
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -19,6 +19,7 @@ from training.data.values import Floats, Json, JsonDict
 from training.files import only_line_of
 from training.locking import LockedError, exclusive
 from training.printable import counted
+from training.streams import complain
 from training.trainer.changes import ToldChange, Values
 from training.trainer.checkpoint import read, schema_of
 from training.trainer.contract import BadArguments, Stop
@@ -101,7 +102,7 @@ def prepare(names: argparse.Namespace, held: contextlib.ExitStack) -> tuple[Host
         ) from None
 
     def say(text: str) -> None:
-        print(f"note: {text}", file=sys.stderr, flush=True)
+        complain(f"note: {text}")
 
     if note is not None:
         say(note)

@@ -470,7 +470,7 @@ def test_jobs_that_left_the_plan_and_are_over_are_counted_instead_of_shown(run):
     run.receiver.views["old"] = view("old", "pending", 8, in_manifest=False, passed_over=True, obstacle="not in it")
     lines = run.says("status").splitlines()
     assert lines[0].endswith("; not in the plan: 2 pending, 1 failed")
-    assert lines[lines.index("Passed over") + 1] == "  old: not in it"
+    assert lines[lines.index("Passed over") + 1] == f"  old ({IDS[8][:6]}): not in it"
     assert "no host gets it: put it back into the plan" in run.says("unhold", "old")
     del run.receiver.views["old"]
     assert len(run.json("list")["jobs"]) == 8

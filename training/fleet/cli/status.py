@@ -81,7 +81,8 @@ def render_status(data: Json, health: Json) -> RenderableType:
     for why in (*data["quarantined"].values(), *data["resting"].values()):  # which stands above
         cannot = [(name, obstacle.replace(why, "gets no jobs")) for name, obstacle in cannot]
     parts += _section("Cannot run anywhere", cannot)
-    parts += _section("Passed over", [(each["name"], each["obstacle"]) for each in data["passed_over"]])
+    told = [(f"{each['name']} ({each['job_id'][:6]})", each["obstacle"]) for each in data["passed_over"]]
+    parts += _section("Passed over", told)
     parts += [cell(each, "bold yellow", chars_max=1000) for each in [*data["unlike"], *data["plan_notes"]]]
     parts += _section("Worth knowing", [(each["name"], each["note"]) for each in data["notes"]])
     return Group(*parts)
