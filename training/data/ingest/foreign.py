@@ -42,6 +42,17 @@ TEXT = {
     r"top - \d": "what top prints: record with vmstat -t 1 or pidstat 1",
     r"ATOP - ": "what atop prints: record with vmstat -t 1 or sar -o FILE 1",
     r"(waiting for.*\n)?#\s*<-": "what collectl prints for people: record with collectl -P",
+    r"(#.*\n)+>>> [\d.]+ <<<": "a raw recording of collectl: play it, with collectl -p {path} -P > table.txt",
+    r"#separator \S+\n": (
+        "a log of Zeek, of connections or events and no samples: count them a second, with awk '!/^#/ {n[int($1)]++} "
+        + COUNTED
+    ),
+    r"[A-Za-z_][\w.]*(,[\w.-]+=[^,\s]+)* [\w.-]+=\S+( \d{10,19})?\r?\n": (
+        "line protocol of InfluxDB: write it there, and query it as CSV, with influx query --raw"
+    ),
+    r"date \w{3} .*\r?\nbase (hex|dec)": (
+        "a log of a bus (ASC), of frames and no samples: decode the signals into a table, as with cantools decode"
+    ),
     r"# (HELP|TYPE) \w": "one scrape of a Prometheus exporter: read its server with --prometheus URL",
     r"(node=\S+ )?type=\w+ msg=audit\(": (
         "an audit log, of events and no samples: count them a second, with awk -F'[(.]' '{n[$2]++} " + COUNTED

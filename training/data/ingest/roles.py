@@ -208,6 +208,8 @@ def roles_of(names: Sequence[str], said: Mapping[Role, str], where: str) -> Role
 def _may_be(role: Role, name: str, names: Sequence[str]) -> bool:
     """Return True if ``name`` is a usual name of the role; but ``y`` beside ``x`` and ``z`` is an axis if another
     column may be the label, and a table with more channels than one reading is not long."""
+    if _word(role, name) not in NAMES[role]:
+        return False
     if role is Role.LABEL and plain(name) == "y":
         others = {plain(other) for other in names} - {"y"}
         if {"x", "z"} <= others and not others.isdisjoint(NAMES[role]):
@@ -216,9 +218,8 @@ def _may_be(role: Role, name: str, names: Sequence[str]) -> bool:
         return "itemid" in map(plain, names)
     if role is Role.KEY:
         rest = [other for other in names if other != name and not any(_may_be(one, other, names) for one in NAMED)]
-        if len(rest) != 1 or plain(rest[0]) not in READINGS:
-            return False
-    return _word(role, name) in NAMES[role]
+        return len(rest) == 1 and plain(rest[0]) in READINGS
+    return True
 
 
 def _word(role: Role, name: str) -> str:
