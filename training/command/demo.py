@@ -50,10 +50,7 @@ HOSTS = ("office-print", "spectral-desktop")
 WATCHING = "gbt_realistic.ckpt.json"
 OWN = "this-host"
 CALLED = "The watch of this host called a person while a program here ground hashes, as a miner does."
-NOT_CALLED = (
-    "The watch here called no person when hashes were ground: it knows the sample's hosts, not this one "
-    "(cis490 docs watch)."
-)
+NOT_CALLED = "The watch called no person when hashes were ground: it does not know this host (cis490 docs watch)."
 FAILED = "The watch of this host failed."
 REFERENCE_S, WATCHED_S, QUIET_S = 42, 30, 12
 START_S = 60.0
@@ -126,7 +123,7 @@ class Demo:
         models, site = self.client.models()["models"], self._write_site()
         watched = self._watch_this_host()
         trained, took_s = sum(job["status"] == "completed" for job in jobs), self.clock.monotonic() - began
-        host = f"{counted(trained, 'models')} trained and verified in {duration(took_s)}. {watched}"
+        host = f"{counted(trained, 'models')} trained and verified, {duration(took_s)} in all. {watched}"
         self.console.print(ending(models, host, site, _command()), highlight=False)
         return 0 if good and watched != FAILED else 1
 
@@ -331,7 +328,7 @@ def forecasts(foretold: Mapping[str, Json], jobs: Sequence[Json]) -> Table:
 
 
 def ending(models: list[Json], host: str, site: str, command: str) -> Group:
-    """Make the last screen, of at most 24 lines of 80 columns with 14 models: a table of them, which one to use,
+    """Make the last screen, of at most 23 lines of 80 columns with 14 models: a table of them, which one to use,
     ``host``, which says what happened here, and three commands. ``site`` is the file with the models' page; ``command``
     is how `cis490` is typed here."""
     after = (

@@ -218,12 +218,15 @@ def run():
 @pytest.mark.parametrize("argv", ["status", "list"])
 def test_a_long_name_keeps_both_ends_on_a_terminal_and_is_whole_in_a_file(argv):
     name = "sweep-" + "x" * 60 + "[seed=0,lr=0.003]"
-    run = Session(FakeReceiver(view(name, "running"), view("y" * 40, "running", 1)))
+    gone, done = view("gone", "pending", 2, in_manifest=False), DONE | {"auroc": {"value": 0.93}}
+    run = Session(FakeReceiver(gone, view(name, "running"), view("y" * 40, "running", 1), done))
     assert name in run.says(argv)
     shown = Terminal()
     assert program.main([argv], context=replace(run.world, out=shown, environ={"COLUMNS": "80"})) == 0
     assert name not in shown.getvalue()
     assert "y" * 40 in shown.getvalue()
+    assert "0.930" in shown.getvalue(), "names and remarks leave the result its room"
+    assert argv == "list" or run.says(argv).index("gone") > run.out.index("gbt-realistic"), "the plan comes first"
     assert re.search(r"sweep-x+ … x+\[seed=0,lr=0\.003\]", shown.getvalue())
 
 
@@ -501,6 +504,8 @@ def test_show_tells_a_job_attempt_by_attempt(run):
         assert piece in run.out
     for piece in ("trainer_failed", "1 min ", "boom", "2 cores"):
         assert piece in run.out
+    run.receiver.answers["GET", "/v1/job/mlp-oracle"] = {**detail, "job": DONE | {"auroc": {"value": 0.93}}}
+    assert re.search("result +AUROC 0.930", run.says("show", "mlp-oracle"))
 
 
 def test_explain_shows_every_hosts_word(run):
@@ -512,12 +517,14 @@ def test_explain_shows_every_hosts_word(run):
         "hosts": [
             {"host": "pi", "fits": False, "reason": "no CUDA", "wait_s": None},
             {"host": "desk", "fits": True, "reason": "prefers CUDA", "wait_s": 290.0},
+            {"host": "laptop", "fits": False, "reason": "no CUDA", "wait_s": None},
         ],
     }
     run.receiver.answers["GET", "/v1/job/cnn-oracle/explain"] = answer
     assert run.json("explain", "cnn-oracle") == answer
     assert "cnn-oracle: no known host can run it" in run.says("explain", "cnn-oracle")
-    assert "prefers CUDA" in run.out
+    assert "desk: prefers CUDA" in run.out
+    assert "  2 hosts: no CUDA\n    pi, laptop\n" in run.out
     assert "5 min" in run.out
 
 
@@ -868,12 +875,18 @@ def test_lines_that_are_not_kept_are_said_beside_the_output(run):
     assert run.json("logs", "gbt-oracle")["gaps"] == [log.gap]
 
 
-def test_logs_say_progress_in_words_unless_asked_for_it_raw(run):
+def test_logs_say_progress_in_words_unless_asked_for_it_raw(run, monkeypatch):
     line = '{"event": "epoch", "epoch": 43, "epochs": 60, "loss": 0.41912345, "eta_s": 14.0}'
     GrowingLog(run.receiver, [line, "plain"])
     assert run.says("logs", "gbt-oracle") == "epoch 43 of 60, loss 0.419, 14 s left\nplain\n"
     assert run.says("logs", "gbt-oracle", "--raw") == f"{line}\nplain\n"
     assert run.json("logs", "gbt-oracle")["lines"] == [line, "plain"]
+    for flags, shown in (((), "epoch 43 of 60, loss\n0.419, 14 s left\nplain\n"), (("--raw",), f"{line}\nplain\n")):
+        screen = Terminal()
+        world = replace(run.world, out=screen)
+        monkeypatch.setenv("COLUMNS", "25")
+        assert program.main(["logs", "gbt-oracle", *flags], context=world) == 0
+        assert screen.getvalue() == shown, "a terminal wraps words, not what is to be copied"
 
 
 def test_an_empty_log_is_said_to_be_empty(run):

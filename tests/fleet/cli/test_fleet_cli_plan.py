@@ -223,7 +223,20 @@ def test_a_model_that_retention_took_is_not_shown_as_one_that_is_there():
 def test_memory_is_proposed_beside_what_is_asked_now():
     told = {"jobs": ["a", "b", "c", "d"], "count": 7, "asked_gib": 0.0, "held_gib": 2.0, "propose_gib": 2.4}
     out = io.StringIO()
-    answer = whole(PlanReply, memory=[told, told | {"jobs": ["e"], "count": 1, "asked_gib": 9.0}])
+    other = told | {"jobs": ["e"], "count": 1, "held_gib": 3.0}
+    answer = whole(PlanReply, memory=[told, other, told | {"jobs": ["f"], "count": 1, "asked_gib": 9.0}])
     Console(file=out, width=200).print(render_plan(answer))
-    assert "a, b, c and 4 more: min_ram_gib = 2.4 instead of none; used 2.0 GiB" in out.getvalue()
-    assert "e: min_ram_gib = 2.4 instead of 9; " in out.getvalue()
+    assert "(2)\n  a, b, c and 5 more: min_ram_gib = 2.4 instead of none; used up to 3.0 GiB" in out.getvalue()
+    assert "f: min_ram_gib = 2.4 instead of 9; " in out.getvalue()
+
+
+def test_hosts_that_could_take_the_same_are_named_once():
+    few = {"takes": 1, "jobs": ["a"], "obstacles": {"no CUDA": 2}}
+    every = {"takes": 2, "jobs": ["a", "b"], "obstacles": {"too large": 1}}
+    hosts = [{"host": name, **each} for name, each in (("pi", few), ("desk", every), ("tower", every), ("nas", few))]
+    hosts[1]["note"] = "not seen for 2 h"
+    out = io.StringIO()
+    answer = whole(PlanReply, waiting=3, hosts=hosts, nowhere={"c": "too large"})
+    Console(file=out, width=200).print(render_plan(answer))
+    said = "  pi, nas: 1 of 3: a\n    not 2: no CUDA\n  desk (not seen for 2 h), tower: 2 of 3, all that can run\n\n"
+    assert said in out.getvalue()

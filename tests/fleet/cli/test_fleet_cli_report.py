@@ -95,10 +95,12 @@ def test_models_are_told_in_the_terminal_as_on_the_page(receiver):
     assert code == 0
     assert said.startswith("Of 3 models judged on the same test, no model is surely ahead: gbt-oracle")
     assert re.search(r"gbt-realistic +0\.937 = +\[0\.897, 0\.977\] +83\.7 % +40 a day  caution", said)
-    assert "  2 models: it may catch little.\n    gbt-realistic, mlp-realistic\n" in said
+    assert "  mlp-realistic: it may catch little.\n" in said
+    assert "Use gbt-realistic, with caution: it may catch little. Of 2 realistic models (no lab needed) it has" in said
+    assert said.count("gbt-realistic") == 2, "the sentence above says why"
     whole = run(receiver, "models", "--why")[1]
     for words in (
-        "Never tested on: further recordings",
+        ": never tested on further recordings",
         "Calls falsely about 40 times a day.",
         "It keeps its promise",
     ):

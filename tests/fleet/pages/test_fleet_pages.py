@@ -471,7 +471,7 @@ def test_what_is_compared_is_what_was_trained_under_whatever_names(tmp_path):
 
 def test_models_are_ranked_with_intervals_ties_and_verdicts(receiver):
     page = words_of(get(receiver, "/models")[2])
-    assert "Use gbt-realistic, with caution: it may catch little. Of 2 realistic models it has the best verdict" in page
+    assert "Use gbt-realistic, with caution: it may catch little. Of 2 realistic models (no lab needed) it has" in page
     assert "Of 3 models judged on the same test, no model is surely ahead: gbt-oracle has the highest AUROC" in page
     assert "In oracle mode the same model, gbt-oracle , has AUROC 0.951 (0.921 to 0.981): compare" in page
     assert "1 to rely on, 1 with caution, 1 not to be used" in page

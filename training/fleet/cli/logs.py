@@ -15,6 +15,7 @@ from training.fleet.client.client import FleetClient, Unavailable, Unreachable
 from training.fleet.wire.constants import DONE, USAGE
 from training.fleet.wire.words import day, readable
 from training.printable import json_text, printable_lines
+from training.streams import complain
 from training.strict_json import JsonObject
 
 POLL_S = 2.0  # between two looks
@@ -89,7 +90,8 @@ def _print(context: CommandContext, page: JsonObject, reader: LogReader) -> None
     if page["gap"]:
         context.complain(page["gap"])
     for line in page["lines"]:
-        print("\n".join(printable_lines(line if reader.raw else readable(line))), file=context.out)
+        said = "\n".join(printable_lines(line if reader.raw else readable(line)))
+        print(said, file=context.out) if reader.raw else complain(said, context.out)
     context.out.flush()
 
 

@@ -46,7 +46,7 @@ def render_plan(answer: Json, file: PurePath | None = None) -> RenderableType:
     lines = (f"{each['name']}: {each['state']}{f' ({by})' if (by := each['ended_by']) else ''}" for each in over)
     parts += _section("Ended without a model; not trained again until requeued", len(over), map(item, lines))
     parts += _hosts(answer)
-    advice = answer["memory"]
+    advice = _folded(answer["memory"])
     parts += _section("Memory to ask for", len(advice), (item(_memory(each)) for each in advice))
     if reload["cancelled"]:
         parts += [Text(), Text(cancelled_line(reload["cancelled"]), "yellow")]
@@ -102,19 +102,36 @@ def _hosts(answer: Json) -> list[RenderableType]:
     if answer["hosts"]:
         title = Text(f"What each host could take of the {counted(waiting, 'jobs')} that would wait", "bold")
         parts += [Text(), title]
+    alike: dict[tuple[str, tuple[tuple[str, int], ...]], list[str]] = {}
     for host in answer["hosts"]:
-        note = f" ({host['note']})" if host["note"] else ""
+        every = host["takes"] == waiting - len(answer["nowhere"]) and answer["nowhere"].keys().isdisjoint(host["jobs"])
         jobs = f": {some(host['jobs'], len(host['jobs']), host['takes'])}" if host["jobs"] else ""
-        parts.append(item(f"{host['host']}{note}: {host['takes']} of {waiting}{jobs}"))
-        worst = sorted(host["obstacles"].items(), key=lambda each: (-each[1], each[0]))
+        worst = () if every else tuple(sorted(host["obstacles"].items(), key=lambda each: (-each[1], each[0])))
+        takes = f"{host['takes']} of {waiting}{', all that can run' if every and host['jobs'] else jobs}"
+        name = f"{host['host']} ({host['note']})" if host["note"] else host["host"]
+        alike.setdefault((takes, worst), []).append(name)
+    for (takes, worst), names in alike.items():
+        parts.append(item(f"{some(names, NAMES_MAX)}: {takes}"))
         parts += [item(f"not {count}: {why}", "dim", indent=4) for why, count in worst[:OBSTACLES_MAX]]
         parts += [item(f"{len(worst) - OBSTACLES_MAX} more reasons", "dim", indent=4)] if worst[OBSTACLES_MAX:] else []
     parts += _reasons("Cannot run anywhere", len(answer["nowhere"]), [*answer["nowhere"].items()])
     return parts
 
 
+def _folded(advice: Sequence[Json]) -> list[Json]:
+    """Join the advice that proposes the same to jobs that ask for the same; the most used counts."""
+    joined: dict[tuple[float, float], Json] = {}
+    for each in advice:
+        key = each["propose_gib"], each["asked_gib"]
+        of = joined.get(key, {"jobs": [], "count": 0, "held_gib": 0.0})
+        held = max(of["held_gib"], each["held_gib"])
+        added = {"jobs": of["jobs"] + each["jobs"], "count": of["count"] + each["count"], "held_gib": held}
+        joined[key] = {**each, **added}
+    return [*joined.values()]
+
+
 def _memory(advice: Json) -> str:
     """Return the line that proposes how much memory jobs should ask for, and says what they ask for now."""
     now, held = f"{advice['asked_gib']:g}" if advice["asked_gib"] else "none", size(advice["held_gib"] * 2**30)
     of, ask = some(advice["jobs"], 3, advice["count"]), advice["propose_gib"]
-    return f"{of}: min_ram_gib = {ask:g} instead of {now}; used {held}"
+    return f"{of}: min_ram_gib = {ask:g} instead of {now}; used up to {held}"

@@ -39,7 +39,7 @@ _ID_IN_LINE = 8
 _REASONS_SHOWN, _NAMES_WITH_REASON, _NAME_MAX, _NAMES_MAX = 40, 4, 60, 64
 NAME_SHOWN = 40  # characters of a name in a terminal's table
 _NAMES = frozenset({"JOB", "MODEL", "HOST", "ROTATION"})  # columns that hold names
-_WRAPPED = 24  # characters to which a terminal's column may narrow
+_WRAPPED, _WRAPPED_MAX = 16, 24  # characters to which a terminal's column may narrow, the latter for its longest word
 _NO_END = 10_000  # the width of output that is no terminal
 
 
@@ -112,8 +112,8 @@ def render_list(views: Iterable[Json], *, every: bool = True) -> RenderableType:
 class Lines:
     """A table in which names, heads and short cells stay whole. Rich's own table takes over a millisecond a row.
 
-    In a terminal, empty columns are left out, and columns of over 24 characters may wrap at words. Columns without room
-    are named below: the last ones, but those in ``first`` only after all others.
+    In a terminal, empty columns are left out, and columns of over 16 characters may wrap at words; words of up to 24
+    stay whole. Columns in ``first`` get room before the others, and those without room are named below.
     """
 
     def __init__(
@@ -134,16 +134,15 @@ class Lines:
             [(shortened(t, console) if n else t, s) for n, (t, s) in zip(names, row, strict=True)] for row in self._rows
         )
         whole = [max(cell_len(row[n][0]) for row in rows) for n in range(len(names))]
-        widths = [w if name else min(w, _WRAPPED) for w, name in zip(whole, names, strict=True)]
+        widths = [w if names[n] else min(w, _narrowest(row[n][0] for row in rows)) for n, w in enumerate(whole)]
         room, ranks, kept = _NO_END, self._by_rank, list[int]()
         if console.file.isatty():
             room, ranks = options.max_width, [n for n in ranks if not n or any(row[n][0] for row in rows[1:])]
         for n in ranks:
-            room -= widths[n] + (2 if kept else 0)
-            if kept and room < 0:
-                room += widths[n] + 2
-                break
-            kept.append(n)
+            wide = widths[n] + (2 if kept else 0)
+            if not kept or wide <= room:
+                room -= wide
+                kept.append(n)
         kept.sort()
         narrow = sorted((n for n in kept if widths[n] < whole[n]), key=lambda n: whole[n])
         for others, n in enumerate(narrow):
@@ -170,6 +169,10 @@ def _told(value: object) -> tuple[str, str]:
     return "" if value is None else one_line(value, 600), ""
 
 
+def _narrowest(cells: Iterable[str]) -> int:
+    return min(_WRAPPED_MAX, max([_WRAPPED, *(cell_len(word) for each in cells for word in each.split())]))
+
+
 def _wrapped(text: str, style: str, width: int, console: Console) -> list[tuple[str, str]]:
     if cell_len(text) <= width:
         return [(text, style)]
@@ -192,6 +195,7 @@ def render_job(detail: Json) -> RenderableType:
         ("state", state(view)),
         ("host", view["host"]),
         ("progress", under_way(view, now)),
+        ("result", of_job(view)),
         ("artifact", view["artifact_id"]),
         ("error", view["error"]),
         ("obstacle", view["obstacle"]),
@@ -224,12 +228,11 @@ def _attempt(entry: Json, now: object) -> Sequence[object]:
 
 def render_explain(answer: Json) -> RenderableType:
     yes, no = Text("yes", "green"), Text("no", "red")
-    rows = [
-        (each["host"], yes if each["fits"] else no, each["reason"], duration(each["wait_s"]))
-        for each in answer["hosts"]
-    ]
+    hosts = answer["hosts"]
+    rows = [(each["host"], yes if each["fits"] else no, duration(each["wait_s"])) for each in hosts]
+    why = reasons(((each["host"], each["reason"]) for each in hosts if each["reason"]), "hosts")
     title = Text(f"{one_line(answer['name'], 60)}: {one_line(answer['summary'], 600)}", "bold")
-    return Group(title, Text(), table("HOST", "FITS", "REASON", "WAITS", rows=rows)) if rows else title
+    return Group(title, Text(), table("HOST", "FITS", "WAITS", rows=rows), *why) if rows else title
 
 
 def render_workers(answer: Json) -> RenderableType:

@@ -46,14 +46,18 @@ def _drawn(reply: JsonObject, *, why: bool) -> RenderableType:
     found, parts = reply["models"], _rotations(reply["rotations"])
     parts.append(Text(one_line(results.ranking(found), 400)))
     if found:
-        parts += [standings(found), Text(one_line(results.which(found), 400))]
+        use = one_line(results.which(found), 400)
+        parts += [standings(found), Text(use)]
         if not why:
-            parts += reasons(((called(each, 200), _clause(each)) for each in found), "models")
+            rest = [each for each in found if f"{each['name']}, with caution: {_clause(each)}" not in use]
+            parts += reasons(((called(each, 200), _clause(each)) for each in rest), "models")
             parts.append(Text("The whole verdicts: `cis490-jobs models --why`", "dim"))
         for each in found if why else ():
             parts.append(Text(one_line(f"{called(each, 200)}: {_clause(each)}", 1500)))
-            parts += [Text(f"  {one_line(line, 3000)}") for line in _whole(each)]
-        parts += [Text(results.beliefs(found))] if why else []
+            parts += [item(line) for line in _whole(each)]
+        if why:
+            parts += reasons(((called(each, 200), never) for each in found if (never := _never_tested(each))), "models")
+            parts.append(Text(results.beliefs(found)))
     others = [each for each in reply["tests"] if each["test"] != reply["test"]]
     if others:
         named = next((one_line(each["name"], 200) for each in reply["tests"] if each["test"] == reply["test"]), "")
@@ -123,6 +127,9 @@ def _whole(each: JsonObject) -> list[str]:
     if twin:
         other = "" if twin["same_test"] else ", on another test"
         lines.append(f"In {twin['mode']} mode: AUROC {results.whole(twin['auroc'])}{other}.")
-    if never := "; ".join(map(str, result["never_tested"])):
-        lines.append(f"Never tested on: {never}.")
     return [line for line in lines if line]
+
+
+def _never_tested(each: JsonObject) -> str:
+    never = "; ".join(map(str, each["result"]["never_tested"]))
+    return f"never tested on {never}." if never else ""

@@ -121,7 +121,7 @@ def _status_table(data: Json) -> RenderableType:
     rows = []
     order = {status: place for place, status in enumerate(STATUSES)}
     current = [view for view in data["jobs"] if not left(view)]
-    jobs = sorted(current, key=lambda v: order.get(str(v.get("status")), len(order)))
+    jobs = sorted(current, key=lambda v: (not v["in_manifest"], order.get(str(v.get("status")), len(order))))
     pending = 0
     for view in jobs:
         waits = view["status"] == "pending"

@@ -11,8 +11,8 @@ from training.printable import counted, one_line
 from training.strict_json import Json
 
 # The last words of a report's verdict: its worst finding.
-LEVELS = {"good": "rely on it", "caution": "with caution", "poor": "do not use it", "": "not judged"}
-_BELIEFS = {"good": "to rely on", "caution": "with caution", "poor": "not to be used", "": "not judged"}
+LEVELS = {"good": "rely on it", "caution": "with caution", "poor": "do not use it", "": "its report has no verdict"}
+_BELIEFS = {"good": "to rely on", "caution": "with caution", "poor": "not to be used", "": "without a verdict"}
 STANDINGS = {
     "first": "first",
     "tied": "not distinguishable from the first",
@@ -91,9 +91,10 @@ def of_job(view: Json) -> str:
 
 
 def a_day(figure: Json) -> str:
-    """Format a number of times a day, with a decimal below 10; a dash without a value."""
+    """Format a number of times a day, with two digits as in the verdict, below 10 with a decimal; a dash without a
+    value."""
     found = figure["value"]
-    return "–" if found is None else f"{found:,.{0 if found >= 10 or found == 0 else 1}f} a day"
+    return "–" if found is None else f"{float(f'{found:.2g}'):,.{0 if found >= 10 or found == 0 else 1}f} a day"
 
 
 def which(models: Sequence[Json]) -> str:
@@ -113,7 +114,8 @@ def which(models: Sequence[Json]) -> str:
     low, others = result["auroc"]["low"], [each["result"]["auroc"]["high"] for each in real if each is not best]
     tied = sum(low is not None and high is not None and high >= low for high in others)
     careful = f", with caution: {result['because']}" if result["because"] else ""
-    among = f"Of {counted(len(real), 'realistic models')} it has the best verdict, then AUROC"
+    among = "Of " + counted(len(real), "realistic models") + ("" if real[0] is models[0] else " (no lab needed)")
+    among += " it has the best " + ("AUROC" if best is real[0] else "verdict, then AUROC")
     return f"Use {best['name']}{careful}. {among}" + (f"; {tied} may be as good." if tied else ".")
 
 
@@ -242,7 +244,7 @@ def rotated(rotations: Sequence[Json]) -> str:
 
 
 def beliefs(models: Sequence[Json]) -> str:
-    """Count the models by their reports' verdicts: to rely on, with caution, not to be used, not judged."""
+    """Count the models by their reports' verdicts: to rely on, with caution, not to be used, without a verdict."""
     levels = [each["result"]["level"] for each in models]
     said = [f"{levels.count(level)} {words}" for level, words in _BELIEFS.items() if level in levels]
     return f"By their reports’ own verdicts: {', '.join(said)}." if said else ""
