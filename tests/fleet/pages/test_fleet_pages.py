@@ -395,7 +395,7 @@ def test_a_job_says_what_happens_with_it_and_why(receiver):
     assert '"epoch": 10, ' in text
     assert text.count('"event": "epoch"') == 60
     running = words_of(get(receiver, "/jobs/cnn-oracle")[2])
-    assert "cnn-oracle is training on laptop since 10 min: 1 of 3: search (52 %), about 8 min left." in running
+    assert "cnn-oracle has trained on laptop for 10 min: 1 of 3: search (52 %), about 8 min left." in running
     waits = words_of(get(receiver, "/jobs/gru-oracle")[2])
     assert "gru-oracle: it waits: spectral-desktop: no room now: 8.0 GiB of a GPU&#39;s memory wanted" in waits
     assert "the model is not in whitelist [gbt, mlp]" in waits

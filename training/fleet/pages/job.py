@@ -76,10 +76,11 @@ def sentence(detail: Json, explained: Json | None, now: float) -> str:
         return f"{name} was cancelled {over}: {one_line(job['ended_by'] or 'no reason was given', 200)}."
     if status == "pending":
         return f"{name}: {one_line((explained or {}).get('summary', 'it waits'), 400)}."
-    since = words.duration(now - job["claimed_at"]) if job["claimed_at"] else ""
+    long = words.duration(now - (job["claimed_at"] or now))
     how = words.under_way(job, now)
-    doing = "is training on" if status == "running" else "was given to"
-    return f"{name} {doing} {job['host']} since {since}" + (f": {how}." if how else ".")
+    host = job["host"]
+    doing = f"has trained on {host} for {long}" if status == "running" else f"was given to {host} {long} ago"
+    return f"{name} {doing}" + (f": {how}." if how else ".")
 
 
 def took(attempt: Json | None) -> str:

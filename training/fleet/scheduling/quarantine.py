@@ -118,7 +118,7 @@ def sick(row: Sequence[Death], policy: Policy) -> str | None:
 
 def _headline(error: str) -> str:
     line = error.partition("\n")[0].strip()
-    return line if len(line) <= 160 else line[:159] + "…"
+    return line if len(line) <= 300 else line[:299] + "…"
 
 
 @frozen
