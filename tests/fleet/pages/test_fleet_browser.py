@@ -164,8 +164,6 @@ def test_long_names_break_no_word_and_push_nothing_aside(browser, tmp_path):
         whole = "const whole = document.createRange(); whole.selectNodeContents(cell)"
         lines = f"(cell) => {{ {whole}; return whole.getClientRects().length }}"
         assert kind.evaluate(lines) <= 2, "model and mode, each whole"
-        for text in ("seed=0,", "depth=4]", "model", "e_of_the_model 0.1"):  # whole in its line
-            assert seen.page.get_by_text(text).first.is_visible(), text
         seen.page.goto(f"{receiver.url}/jobs/{grant.job_id}")
         assert [head.evaluate(lines) for head in seen.page.locator(".tried thead th").all()] == [1] * 5
         seen.page.context.close()
