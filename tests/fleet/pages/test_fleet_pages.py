@@ -692,6 +692,8 @@ def test_the_day_shows_attempts_and_how_many_waited(monkeypatch):
     ]
     assert found.hosts["desktop"][0].begin == found.begin, "it began before what is known"
     assert found.waiting == [(found.begin, 1), (now - 5000, 0), (now - 3000, 1), (now, 1)]
+    tried = day([moves[2]._replace(to_status="pending", transition="retry")], [], 1, now)
+    assert tried.hosts["pi"][0].look == "failed", "though it is tried again"
     monkeypatch.setattr(timeline, "MOVES_MAX", 3)
     short = day(moves[:3], [], 0, now)
     assert short.begin == now - 4000, "no longer than what is known"

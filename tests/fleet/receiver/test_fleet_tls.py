@@ -460,6 +460,13 @@ def test_a_revocation_holds_from_the_next_request_on(fresh):
     reply = fresh.showing(None, TOKEN).call("revoke", name="pi")
     assert reply == {"name": "pi", "certificates": 1, "jobs": 1}
     assert fresh.queue.get(grant.job_id).status == "pending"
+    operator, sentence = fresh.showing(None, TOKEN), "revoked; `cis490-jobs enroll pi` invites it again"
+    (worker,) = operator.workers()["workers"]
+    assert worker["resting"] == sentence
+    (verdict,) = operator.explain(grant.job_id)["hosts"]
+    assert (verdict["fits"], verdict["reason"]) == (False, sentence)
+    told = operator.forecast()
+    assert (told["count"], [each["note"] for each in told["hosts"]]) == (0, [sentence])
     for shown in (client, fresh.showing(pem)):
         with pytest.raises(Refused) as refused:
             shown.heartbeat(grant.job_id)

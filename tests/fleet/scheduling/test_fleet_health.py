@@ -29,7 +29,9 @@ from training.fleet.scheduling.job import EndReason, FailedBy, JobStatus
 from training.fleet.scheduling.orders import OrderKind
 from training.fleet.scheduling.policy import Policy, fits
 from training.fleet.scheduling.quarantine import Cause, Death, Weight, assess, sick, suspect_job
+from training.fleet.service.forecasts import Forecasts
 from training.fleet.wire.constants import ProblemType, Refusal
+from training.fleet.wire.forecasts import ForecastRequest
 from training.printable import clock_time
 
 R = EndReason
@@ -510,7 +512,8 @@ def _is_final_in_time(told, asked, said):
         fleet.watch(700)  # the receiver looked on for a lease
         until = clock_time(fleet.clock.now() + 3600, fleet.clock.now())
         fleet.die("desk", error="no data", **told)
-        assert fleet.views.jobs().jobs[0].note == f"{asked}; laptop is asked until {until}: no data"
+        asked += f"; laptop (not seen for 12 min) is asked until {until}: no data"
+        assert fleet.views.jobs().jobs[0].note == asked
         fleet.watch(3590)
         assert (fleet.status(), fleet.ask("desk").job_id) == ("pending", None)
         fleet.service.host_registry.heard("laptop", fleet.clock.now())
@@ -610,10 +613,20 @@ def test_a_budget_that_one_host_used_up_alone_fails_nothing_while_another_is_the
             fleet.clock.advance(200)
             fleet.die("desk", **end)
         assert fleet.status() == "pending"
-        (view,) = fleet.views.jobs().jobs
-        assert f"({budget}) on desk alone; laptop is asked: it broke" in (view.note or "")
+        until = clock_time(fleet.clock.now() + 3600, fleet.clock.now())
+        alone = f"({budget}) on desk alone; laptop"
+        (view,) = fleet.views.asked()
+        assert f"{alone} (not seen for 18 min) is asked until {until}: it broke" in (view.note or "")
+        (group,) = fleet.views.waiting()
+        assert (group.reason, group.count) == ("waits for laptop, not seen for 18 min", 1)
+        asks = Forecasts(fleet.service, fleet.queue.db).answer
+        told = asks(ForecastRequest())
+        assert (told.count, told.nowhere) == (0, {"one": group.reason}), "desk does not get it"
         for _ in range(2):
             fleet.service.host_registry.heard("laptop", fleet.clock.now())
+            assert f"{alone} is asked: it broke" in (fleet.views.asked()[0].note or "")
+            assert [each.host for each in asks(ForecastRequest()).jobs] == ["laptop"]
+            assert fleet.views.waiting()[0].reason is None
             fleet.watch(3000)
             assert (fleet.status(), fleet.ask("desk").job_id) == ("pending", None)
         fleet.watch(4000)  # the other one is gone

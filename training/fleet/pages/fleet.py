@@ -65,7 +65,7 @@ def page(asked: PageRequest, frame: Frame) -> str:
                 *of_watched({host: of_incidents(*one, frame.now) for host, one in incidents.items()}, "open incidents"),
                 *of_watched({host: words.changed(one.to_dict()) for host, one in changed.items()}, "changed"),
                 *failures(failed, counts["failed"]),
-                *notices(health, hosts, live),
+                *notices(health, hosts, [*(each.to_dict() for each in views.asked()), *live]),
             ]
         ),
         plan_notes=health.plan_notes,
@@ -175,14 +175,14 @@ def failures(failed: Sequence[JsonObject], number: int) -> Iterator[Attention]:
         yield Attention("failed", f"{number} jobs failed{same}", command=more, parts=tuple(parts[:CAUSES_SHOWN]))
 
 
-def notices(health: HealthReply, hosts: Sequence[JsonObject], live: Sequence[JsonObject]) -> Iterator[Attention]:
-    """Yield notices of all that the operator should know of the receiver, the hosts and running jobs."""
+def notices(health: HealthReply, hosts: Sequence[JsonObject], jobs: Sequence[JsonObject]) -> Iterator[Attention]:
+    """Yield notices of all that the operator should know of the receiver, the hosts and these jobs."""
     if health.detail:
         yield Attention("failed", health.detail)
     for name, why in sorted(health.quarantined.items()):
         act = f"/act?what=release&host={path_part(name)}"
         yield Attention("quarantine", f"gets no jobs: {why}", _host(name), None, act, "Release")
-    for job in live:
+    for job in jobs:
         if job["note"]:
             yield Attention("look", f": {job['note']}", ((words.called(job, 60), job_path(job)),))
     for name, why in sorted(health.refused.items()):

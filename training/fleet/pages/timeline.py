@@ -101,7 +101,8 @@ def day(moves: Sequence[Event], live: Iterable[Json], pending: int, now: float) 
             open_since[key] = move.at
         elif went and not goes and move.host:
             since = open_since.pop(key, begin)
-            hosts[move.host].append(Segment(*key, move.name, since, move.at, move.to_status))
+            end = "failed" if move.transition == "retry" else move.to_status
+            hosts[move.host].append(Segment(*key, move.name, since, move.at, end))
         if (move.from_status == _PENDING) != (move.to_status == _PENDING):
             ends.append((move.at, 1 if move.to_status == _PENDING else -1))
     for job in live:

@@ -1,4 +1,4 @@
-"""PURE: hosts that get no jobs because of an operator's order, or because of their owner's conditions.
+"""PURE: hosts that get no jobs because of an operator's order or revocation, or of their owner's conditions.
 
 A host may be under an order, at rest for its owner and in quarantine at the same time, and each of these ends
 separately.
@@ -54,3 +54,13 @@ class Resting:
 
     def sentence(self) -> str:
         return f"at rest for its owner ({self.reason}); it resumes automatically"
+
+
+@frozen
+class Revoked:
+    """A host whose certificate an operator revoked."""
+
+    host: str
+
+    def sentence(self) -> str:
+        return f"revoked; `cis490-jobs enroll {self.host}` invites it again"

@@ -16,7 +16,7 @@ from training.fleet.scheduling import booking
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.hours import parse, union
 from training.fleet.scheduling.job import LIVE, Attempt, Host, Job, JobStatus, Needs
-from training.fleet.scheduling.orders import HostOrder, Out, Resting
+from training.fleet.scheduling.orders import HostOrder, Out, Resting, Revoked
 from training.fleet.scheduling.policy import Fleet, SilenceWatch
 from training.fleet.scheduling.resources import HeldAttempt
 from training.fleet.service.hosts import HostRegistry, KnownHost, Plan
@@ -48,6 +48,7 @@ class FleetState:
         self.host_registry = HostRegistry(known, plan if plan is not None else Plan())
         queue.others = lambda job_id, host: bool(self.other_hosts(self.job(job_id).needs, host, queue.db))
         self.data_bytes: Callable[[str], float | None] = lambda _dataset_id: None  # the size of a data set, if known
+        self.put_out: Callable[[], Iterable[str]] = tuple  # the revoked hosts
         self.state_of: Callable[[str], StateView | None] = lambda _job_id: None  # a job's newest saved state
 
     @property
@@ -89,11 +90,14 @@ class FleetState:
 
     def other_hosts(self, needs: Needs, host: str, db: Database) -> list[str]:
         """Return the hosts that may try a job before the word of ``host`` alone fails it: those that the job fits, and
-        that were seen within ``second_opinion_s``, wait for work, or hold jobs. Hosts in quarantine or under an
-        operator's order are left out. If ``second_opinion_s`` is 0, there are none."""
+        that were seen within ``second_opinion_s``, wait for work, or hold jobs. Hosts that are revoked,
+        in quarantine or under an operator's order are left out. If ``second_opinion_s`` is 0, there are none."""
         if not self.policy.second_opinion_s:
             return []
-        since, out = self._seen_within(self.policy.second_opinion_s), {host, *quarantines(db), *orders(db)}
+        since, out = (
+            self._seen_within(self.policy.second_opinion_s),
+            {host, *quarantines(db), *orders(db), *self.put_out()},
+        )
         busy = {*self.host_registry.waiting_hosts(), *jobs_by_host(db)}  # a restart forgets when these were heard last
         there = [each for each in self.known_hosts() if each.last_seen >= since or each.name in busy]
         return [
@@ -107,14 +111,14 @@ class FleetState:
         return self.host_registry.host(known)
 
     def at_rest(self, db: Database) -> dict[str, Out]:
-        """Map each host that gets no jobs because of an operator's order or its owner's conditions to that reason; an
-        order takes precedence."""
+        """Map each host that gets no jobs because it is revoked, of an operator's order or of its owner's conditions
+        to the first of these reasons."""
         resting = {name: Resting(name, reason) for name, reason in self.host_registry.resting.copy().items()}
-        return {**resting, **orders(db)}
+        return {**resting, **orders(db), **{name: Revoked(name) for name in self.put_out()}}
 
     def taken_out(self, db: Database) -> dict[str, Out]:
-        """Map every host that gets no jobs because of a quarantine, an order or its owner's conditions to that reason;
-        a quarantine takes precedence."""
+        """Map every host that gets no jobs because of a quarantine, or is :meth:`at_rest`, to that reason; a quarantine
+        takes precedence."""
         return {**self.at_rest(db), **quarantines(db)}
 
     def fleet(self, but: str | None = None, out: Iterable[str] = ()) -> Fleet:

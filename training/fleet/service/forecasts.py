@@ -52,6 +52,7 @@ class _Asked(NamedTuple):
     job_class: JobClass
     priority: int
     in_manifest: bool = True
+    not_on: str = ""  # the host that gets it only after another one tried it
 
 
 _Job = _Asked | LiveAttempt
@@ -133,7 +134,11 @@ class Forecasts:
         known = self._classes.known
         asked = [
             _Asked(
-                row["job_id"], row["name"], known(row["class_id"], row["needs"]), *(row["priority"], row["in_manifest"])
+                row["job_id"],
+                row["name"],
+                known(row["class_id"], row["needs"]),
+                *(row["priority"], row["in_manifest"]),
+                row["not_on"],
             )
             for row in self.reader.all("jobs_waiting", most=ASKED_MOST + 1)
         ]
@@ -144,12 +149,14 @@ class Forecasts:
         if self.previews is None:
             raise Refusal(ProblemType.BAD_MANIFEST, "this receiver was started without a manifest")
         registry, planned = self.previews.foreseen(plan)
+        not_on = {each.job_id: each.not_on for each in waiting}
         ids, drafts = {each.spec["job_id"] for each in planned}, Drafts(self._classes)
         asked = [each for each in waiting if each.job_id not in ids and not each.in_manifest]  # requeued outside it
         for each in planned:
             if each.waits:
                 spec, priority = each.spec, int(each.spec.get("priority") or 0)
-                asked.append(_Asked(spec["job_id"], name_of(spec), drafts.of(each.needs, spec), priority))
+                of, tried = drafts.of(each.needs, spec), not_on.get(spec["job_id"], "")
+                asked.append(_Asked(spec["job_id"], name_of(spec), of, priority, not_on=tried))
         return registry, asked
 
     def _trained(self, asked: Sequence[_Asked], registry: HostRegistry) -> list[tuple[LiveAttempt, Slot]]:
@@ -245,18 +252,19 @@ class _ForecastAnswer:
         )
 
     def _works(self, asked: Sequence[_Job], busy: Collection[str]) -> list[WaitingKind]:
-        """Group the jobs by requirement class and priority, with the predicted duration on each host that fits."""
-        groups: dict[tuple[int, int], list[_Job]] = {}
+        """Group the jobs by requirement class, priority and the host that must not have them, with the predicted
+        duration on each host that fits."""
+        groups: dict[tuple[int, int, str], list[_Job]] = {}
         for each in asked:
-            groups.setdefault((each.job_class.class_id, each.priority), []).append(each)
+            groups.setdefault((each.job_class.class_id, each.priority, _not_on(each)), []).append(each)
         hosts = {name: host.at_best() if name in busy else host for name, host in self.hosts.items()}
         works = []
-        for (_, priority), jobs in groups.items():
+        for (_, priority, not_on), jobs in groups.items():
             of = jobs[0].job_class
-            fits = [name for name, host in hosts.items() if rules.fits(of.needs, host) is None]
+            fits = [name for name, host in hosts.items() if name != not_on and rules.fits(of.needs, host) is None]
             found = self.kinds.predictions(of, (self.as_fast_as.get(name, name) for name in fits))
             told = {name: found[self.as_fast_as.get(name, name)] for name in fits}
-            made = kind(of, priority, len(jobs), told, at_once(self.kinds.needs(of), hosts.values()))
+            made = kind(of, priority, len(jobs), told, at_once(self.kinds.needs(of), hosts.values()), not_on)
             works.append(WaitingKind(made, tuple(each.job_id for each in jobs), self.kinds.work(of).family, told))
         return works
 
@@ -308,10 +316,15 @@ class _ForecastAnswer:
             if note != _LEFT_OUT:
                 known = registry.known[name]
                 silent[registry.host(known)] = self.now - known.last_seen
-        reasons = dict[Needs, str]()
-        for needs in {each.job_class.needs for each in jobs}:
-            look, lacks = outlook(needs, silent, self.out), rules.lacks_data(needs, registry.datasets)
+        reasons = dict[tuple[Needs, str], str]()
+        for needs, not_on in {(each.job_class.needs, _not_on(each)) for each in jobs}:
+            others = {host: silent_s for host, silent_s in silent.items() if host.name != not_on}
+            look, lacks = outlook(needs, others, self.out), rules.lacks_data(needs, registry.datasets)
             if registry.known and not silent:
                 lacks = lacks or "every host is left out"
-            reasons[needs] = lacks or look.obstacle or look.waits_for or "no host here can train it"
-        return {each.name: reasons[each.job_class.needs] for each in jobs}
+            reasons[needs, not_on] = lacks or look.obstacle or look.waits_for or "no host here can train it"
+        return {each.name: reasons[each.job_class.needs, _not_on(each)] for each in jobs}
+
+
+def _not_on(job: _Job) -> str:
+    return job.not_on if isinstance(job, _Asked) else ""

@@ -197,13 +197,19 @@ class JobViews:
         """Return the live jobs, at most ``most``, those that were granted first at the beginning."""
         return [self._view(row, {}) for row in self._db.all("jobs_live", most=most)]
 
+    def asked(self, most: int = PAGE_MAX) -> list[JobView]:
+        """Return the pending jobs that another host must try before the word of one host fails them, at most
+        ``most``."""
+        return [self._view(row, {}) for row in self._db.all("jobs_asked", most=most)]
+
     def waiting(self) -> list[Waiting]:
         """Group the pending jobs that are not held by the reason why they wait, the largest group first."""
         looks, groups = self._obstacles.of_classes(), dict[str | None, Waiting]()
         for row in self._db.all("waiting_by_class"):
-            look = looks.get(row["class_id"], Outlook())
+            key = {name: row[name] for name in ("class_id", "avoid_host")}
+            look = looks.get((*key.values(),)) or looks.get((row["class_id"], ""), Outlook())
             reason = look.obstacle or look.waits_for
-            first = self._db.all("waiting_first", class_id=row["class_id"], most=NAMES_MAX)
+            first = self._db.all("waiting_first", **key, most=NAMES_MAX)
             before = groups.get(reason, Waiting(reason, 0, ()))
             groups[reason] = Waiting(reason, before.count + row["n"], (*before.jobs, *map(dict, first))[:NAMES_MAX])
         if gone := self._db.all("passed_over", most=NAMES_MAX):
@@ -227,11 +233,11 @@ class JobViews:
             for row in rows
         ]
 
-    def _view(self, row: Json, looks: Mapping[int, Outlook]) -> JobView:
+    def _view(self, row: Json, looks: Mapping[tuple[int, str], Outlook]) -> JobView:
         job = job_of(row)
         pending = job.status is JobStatus.PENDING
         waits = pending and not job.held
-        look = looks.get(row["class_id"], Outlook()) if waits else Outlook()
+        look = looks.get((row["class_id"], (job.ended_by and job.avoid_host) or ""), Outlook()) if waits else Outlook()
         look = Outlook(NOT_IN_PLAN) if pending and job.passed_over else look
         return JobView.of(
             job,

@@ -75,15 +75,17 @@ class Obstacles:
         service = self._service
         return {service.host_of(known): service.silent_s(known) for known in service.known_hosts()}
 
-    def of_classes(self) -> dict[int, Outlook]:
+    def of_classes(self) -> dict[tuple[int, str], Outlook]:
         """Map the number of each requirement class that has pending jobs, held ones not counted, to the obstacle of
-        these jobs."""
+        these jobs. Beside the number is the host that gets them only after another one tried them; usually empty."""
         hosts, out = self.unheard(), self.out()
-        found = {}
+        found, gates = {}, [row for row in self._db.all("gates", now=self._clock.now()) if row["unheard"]]
         for row in self._db.all("pending_classes"):
             needs = Needs.of(json.loads(row["needs"]))
             lacks = rules.lacks_data(needs, self._service.host_registry.datasets)
-            found[row["class_id"]] = Outlook(lacks) if lacks else outlook(needs, hosts, out)
+            for gate in ("", *(each["avoid_host"] for each in gates if each["class_id"] == row["class_id"])):
+                others = {host: silent_s for host, silent_s in hosts.items() if host.name != gate}
+                found[row["class_id"], gate] = Outlook(lacks) if lacks else outlook(needs, others, out)
         return found
 
     def asked(self, job: Job) -> str | None:
@@ -99,8 +101,12 @@ class Obstacles:
         if job.failed_by is FailedBy.MEMORY:
             said = f"ran out of {'GPU memory' if last.out_of_memory == VRAM else 'memory'} on {host}"
         others = self._service.other_hosts(job.needs, host, self._db)
-        asked = f"{some(others)} {'are' if others[1:] else 'is'} asked" if others else "another host is awaited"
-        until = f" until {clock_time(job.avoid_until or now, now)}" if job.failed_by.lasts else ""
+        known = self._service.host_registry.known
+        silent = {each: self._service.silent_s(known[each]) for each in others}
+        told = [each if s is None else f"{each} (not seen for {duration(s)})" for each, s in silent.items()]
+        asked = f"{some(told)} {'are' if others[1:] else 'is'} asked" if others else "another host is awaited"
+        final = job.failed_by.lasts or None not in silent.values()
+        until = f" until {clock_time(job.avoid_until or now, now)}" if final else ""
         return f"{said}; {asked}{until}: {one_line(last.error or 'no error was given', 300)}"
 
     def remark(self, job: Job) -> str | None:

@@ -33,7 +33,7 @@ class Views:
         obstacles = Obstacles(database, service, self.durations)
         jobs = JobViews(database, service, self.models, obstacles)
         self.counts, self.counted, self.held = jobs.counts, jobs.counted, jobs.held
-        self.jobs, self.found, self.job, self.live = jobs.jobs, jobs.found, jobs.job, jobs.live
+        self.jobs, self.found, self.job, self.live, self.asked = jobs.jobs, jobs.found, jobs.job, jobs.live, jobs.asked
         self.waiting, self.events, self.explain = jobs.waiting, jobs.events, obstacles.explain
         hosts = HostViews(database, service, self.durations)
         self.quarantined, self.resting, self.refused = hosts.quarantined, hosts.resting, hosts.refused

@@ -125,22 +125,22 @@ WHERE name LIKE :text ESCAPE '\' GROUP BY model, mode, status, worker_hostname, 
 SELECT * FROM jobs_shown WHERE status IN ('claimed', 'running') ORDER BY claimed_at, seq LIMIT :most
 
 -- name: jobs_waiting — those that a forecast is made of, in the order in which they are granted
-SELECT j.job_id, j.name, j.priority, j.class_id, j.in_manifest, c.needs FROM waiting AS j JOIN classes AS c ON c.class_id = j.class_id
+SELECT j.job_id, j.name, j.priority, j.class_id, j.in_manifest, c.needs,
+  CASE WHEN j.ended_by IS NULL THEN '' ELSE j.avoid_host END AS not_on
+FROM waiting AS j JOIN classes AS c ON c.class_id = j.class_id
 ORDER BY j.priority DESC, j.claimable_at, j.seq LIMIT :most
 
--- name: waiting_by_class — how many jobs of each requirement class wait; into an index alone
-SELECT class_id, count(*) AS n FROM waiting GROUP BY class_id
+-- name: waiting_by_class — how many jobs of each requirement class and gate wait; into an index alone
+SELECT class_id, avoid_host, count(*) AS n FROM waiting GROUP BY class_id, avoid_host
 
--- name: waiting_first — those of a class that are next; those that avoid a host are few, and looked at by themselves
-SELECT name, job_id, in_manifest FROM (
-  SELECT * FROM (SELECT name, job_id, in_manifest, priority, claimable_at, seq FROM waiting
-    WHERE class_id = :class_id AND avoid_host = ''
-    ORDER BY priority DESC, claimable_at, seq LIMIT :most)
-  UNION ALL
-  SELECT * FROM (SELECT name, job_id, in_manifest, priority, claimable_at, seq FROM waiting
-    WHERE class_id = :class_id AND avoid_host > ''
-    ORDER BY priority DESC, claimable_at, seq LIMIT :most))
+-- name: waiting_first — those of a class and gate that are next
+SELECT name, job_id, in_manifest FROM waiting WHERE class_id = :class_id AND avoid_host = :avoid_host
 ORDER BY priority DESC, claimable_at, seq LIMIT :most
+
+-- name: jobs_asked — jobs that one host alone would have failed, and that others must try first
+SELECT * FROM jobs_shown WHERE job_id IN (
+  SELECT job_id FROM waiting WHERE avoid_host <> '' AND avoid_until > 0 AND ended_by IS NOT NULL)
+ORDER BY seq LIMIT :most
 
 -- name: kinds_trained_on — whether completed jobs of the plan can differ in what they were trained on
 SELECT count(DISTINCT a.data_digest) AS data, count(DISTINCT a.code_digest) AS code FROM jobs AS j

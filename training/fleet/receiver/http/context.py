@@ -150,6 +150,7 @@ class ReceiverContext:
         self.registry = self.writer.submit(lambda: Registry(self.service.queue.db, self.clock)).result()
         own_token, secure = self.settings.operator_token, self.settings.secure
         self.authenticator = Authenticator(self.registry, self.clock, own_token, secure=secure)
+        self.service.put_out = self.registry.put_out
         self.service.data_bytes = self.datasets.size_of
         self.saved_states = SavedStates(self.service, self.states, self.clock)
         self.service.state_of = self.saved_states.of
