@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike
 
-from training.data.scratch import ROOM, WIDE_ROWS, WorkingMemory, spans
+from training.data.scratch import ROOM, WIDE_ROWS, WorkingMemory, looked_up, spans
 from training.data.values import AnyArray, Bools, Codes, Indices, Names
 
 CODES_MAX = 1 << 24  # of two columns together that are numbered by a table
@@ -43,13 +43,13 @@ class Coded:
         names, turned = np.unique(np.array(list(known), str), return_inverse=True)
         for some in codes:
             some[:] = turned[some]
-        return cls(names, np.concatenate(codes))
+        return cls(names, ROOM.joined(codes, sum(some.size for some in codes), np.int32))
 
     def renamed(self, names: Sequence[str]) -> Coded:
         """Return a copy in which each of ``names`` replaces the name at the same place in ``self.names``; names that
         become equal are merged."""
         found, place = np.unique(np.array(names, str), return_inverse=True)
-        return Coded(found, place.astype(np.int32)[self.codes])
+        return Coded(found, looked_up(place.astype(np.int32), self.codes))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Coded):
@@ -117,7 +117,8 @@ def occurring(codes: Indices, count: int) -> Bools:
     """Return a mask of the numbers below ``count`` that occur in ``codes``; ``numpy.bincount`` would copy all codes as
     64 bits."""
     there = np.zeros(count, bool)
-    there[codes] = True
+    for here in spans(codes):
+        there[codes[here]] = True
     return there
 
 
@@ -127,4 +128,4 @@ def _placed(code: Indices) -> Codes:
     if count > CODES_MAX:
         return np.asarray(np.unique(code, return_inverse=True)[1], np.int32)
     place = np.cumsum(occurring(code, count), dtype=np.int32) - np.int32(1)
-    return place[code]
+    return looked_up(place, code)

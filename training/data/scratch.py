@@ -114,10 +114,20 @@ def fill(target: AnyArray, parts: Iterable[AnyArray]) -> int:
     return at
 
 
+def looked_up(table: AnyArray, numbers: AnyArray, room: WorkingMemory = ROOM) -> AnyArray:
+    """Return ``table[numbers]``, in memory or, if large, in a file; one number that is repeated by broadcasting gives
+    an array that is as well."""
+    if numbers.strides == (0,) and numbers.size:
+        return np.broadcast_to(table[numbers[0]], numbers.shape)
+    found = room.joined((table[numbers[here]] for here in spans(numbers)), numbers.size, table.dtype)
+    release(table)
+    return found
+
+
 def edges_of(group: Indices) -> list[tuple[int, int]]:
     """Return the (first row, row after the last) of each run of equal numbers in ``group``."""
-    changes = np.flatnonzero(np.diff(group)) + 1
-    return list(pairwise([0, *changes.tolist(), group.size])) if group.size else []
+    parts = [here.start + 1 + np.flatnonzero(np.diff(group[here])) for here in spans(group, overlap=1)]
+    return list(pairwise([0, *np.concatenate(parts).tolist(), group.size])) if parts else []
 
 
 def columns(array: AnyArray) -> Iterator[AnyArray]:

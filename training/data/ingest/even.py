@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from training.data.scratch import PART_BYTES, release
+from training.data.ingest import times
+from training.data.scratch import PART_BYTES, release, spans
 from training.data.values import AnyArray, Bools, Indices
 
 Floats = AnyArray
@@ -28,14 +29,17 @@ FASTER = 0.9  # of the step: a shorter one is another rate
 PAUSE = 3.0  # steps behind which a recorder may go on at another moment
 DOUBLES_MAX = 0.05  # of a recording's times
 ROUNDED = 6  # digits of a share of a step: the rest is rounding
-DOUBLES_BESIDE = 3  # times in a row: two courses under one name
 
 
 def rows_of_doubles(t: Floats, recording: Rows) -> Rows:
     """Return the numbers of the rows whose recording and time equal those of another row; the rows are sorted by
     both."""
-    same = ~_changes(t, recording)[1:]
-    return np.flatnonzero(np.r_[False, same] | np.r_[same, False])
+    found = np.zeros(t.size, bool)
+    for here in spans(t, recording, overlap=1):
+        same = ~_changes(t[here], recording[here])[1:]
+        found[here][1:] |= same
+        found[here][:-1] |= same
+    return np.flatnonzero(found)
 
 
 def _changes(*keys: AnyArray) -> Bools:
@@ -86,10 +90,10 @@ def fold_doubles(t: Floats, recording: Rows, label: AnyArray, values: Floats, to
     rows = rows_of_doubles(t, recording)
     if not rows.size:
         return Folded(keep)
-    torn = _too_many(t, recording)
+    begins = np.flatnonzero(_changes(t[rows], recording[rows]))
+    torn = _too_many(rows, begins, recording)
     if torn is not None:
         return Folded(keep, torn=torn)
-    begins = np.flatnonzero(_changes(t[rows], recording[rows]))
     unlike = np.flatnonzero(label[rows] != np.repeat(label[rows[begins]], np.diff(np.r_[begins, rows.size])))
     if unlike.size:
         return Folded(keep, torn=int(rows[unlike[0]]))
@@ -103,29 +107,33 @@ def fold_doubles(t: Floats, recording: Rows, label: AnyArray, values: Floats, to
     return Folded(keep, int(np.count_nonzero(~keep)))
 
 
-def _too_many(t: Floats, recording: Rows) -> int | None:
+def _too_many(rows: Rows, begins: Rows, recording: Rows) -> int | None:
     """Return the number of the first row with a repeated time in a recording with too many such times, or too many in a
-    row; else None."""
-    begins = np.flatnonzero(_changes(t, recording))
-    of, is_double = recording[begins], np.diff(np.r_[begins, t.size]) > 1
-    many = np.bincount(of, is_double) > np.maximum(1, DOUBLES_MAX * np.bincount(of))
-    found = np.flatnonzero(is_double & many[of])
-    if not found.size and begins.size >= DOUBLES_BESIDE:
-        beside = np.lib.stride_tricks.sliding_window_view(is_double, DOUBLES_BESIDE).all(axis=1)
-        found = np.flatnonzero(beside & (of[: beside.size] == of[DOUBLES_BESIDE - 1 :]))
-    return int(begins[found[0]]) if found.size else None
+    row; else None. ``rows`` are those of repeated times, which begin at the places ``begins`` among them."""
+    first, counts = rows[begins], np.diff(np.r_[begins, rows.size])
+    of, size = recording[first], int(recording[-1]) + 1
+    doubles = np.bincount(of, minlength=size)
+    own_times = sum(np.bincount(recording[here], minlength=size) for here in spans(recording))
+    own_times = own_times - np.bincount(of, counts - 1, size)
+    found = np.flatnonzero((doubles > np.maximum(1, DOUBLES_MAX * own_times))[of])
+    if not found.size:
+        joined = (first[1:] == first[:-1] + counts[:-1]) & (of[1:] == of[:-1])
+        found = np.flatnonzero(joined[1:] & joined[:-1])  # three times in a row: two courses under one name
+    return int(first[found[0]]) if found.size else None
 
 
 def own_step(t: Floats) -> float:
     """Return the mean step of a recording, without its pauses; if long and short steps alternate, a median would be one
     of them."""
-    steps = np.diff(t)
-    return float(steps[steps <= PAUSE * np.median(steps)].mean())
+    most = PAUSE * np.median(times.chosen_steps(t, np.isfinite), overwrite_input=True)
+    return float(times.chosen_steps(t, lambda steps: steps <= most).mean())
 
 
 def is_uneven(t: Floats, hz: float, *, changes: bool) -> bool:
     """Return True if a recording must be resampled to ``hz``; ``changes`` is True if a part of it has another rate."""
-    return t.size > 1 and bool(changes or own_step(t) * hz < FASTER or np.diff(t).min() * hz < SHORT)
+    return t.size > 1 and bool(
+        changes or own_step(t) * hz < FASTER or min(part.min() for part in times.steps_of(t)) * hz < SHORT
+    )
 
 
 class Slots(NamedTuple):

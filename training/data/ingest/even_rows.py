@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 
@@ -9,9 +10,9 @@ from training.data.errors import DataError
 from training.data.ingest import even, times
 from training.data.ingest.columns import Wanted, check_rounding_of, check_total
 from training.data.ingest.ingested import UNKNOWN_HOST
-from training.data.ingest.rows import SampleRows, check_begun_once, check_interleaved, name_of, steps_inside
+from training.data.ingest.rows import SampleRows, check_begun_once, check_interleaved, name_of
 from training.data.ingest.several import JOINED
-from training.data.scratch import edges_of, release, spans
+from training.data.scratch import ROOM, SPAN_ROWS, edges_of, fill, release, spans
 from training.data.values import AnyArray, Bools, Codes, Floats
 from training.printable import some
 
@@ -50,12 +51,13 @@ def _shared(rows: SampleRows) -> tuple[float, float] | None:
     """Return the usual number of rows of one time, and the step to the next time; None if most rows have their own."""
     if rows.t is None or rows.window is not None:
         return None
-    steps = steps_inside(rows, rows.recording)
-    rises = steps[steps > 0]
-    if not rises.size or (steps == 0).sum() < steps.size / 2:
+    group = rows.recording
+    rises = times.chosen_steps(rows.clock, times.rises, group)
+    apart = np.concatenate([[True], *(steps != 0 for steps in times.steps_of(rows.clock, group)), [True]])
+    if not rises.size or np.count_nonzero(~apart) < (group.size - 1) / 2:
         return None
-    edges = np.flatnonzero(np.r_[True, steps != 0, True])
-    return float(np.median(np.diff(edges))), float(np.median(rises))
+    edges = np.flatnonzero(apart)
+    return float(np.median(np.diff(edges))), float(np.median(rises, overwrite_input=True))
 
 
 def as_measured(rows: SampleRows, names: Sequence[str], wanted: Wanted) -> SampleRows:
@@ -120,10 +122,10 @@ def _once(rows: SampleRows, totals: Bools) -> SampleRows:
 
 def _without_copies(rows: SampleRows) -> tuple[SampleRows, list[str]]:
     group = rows.recording
-    keep = np.ones(group.size, bool)
     some = even.rows_of_doubles(rows.clock, group)
     if not some.size:
         return rows, []
+    keep = np.ones(group.size, bool)
     keep[some] = even.first_of_copies(rows.values[some], rows.clock[some], group[some], rows.label[some])
     gone = keep.size - int(np.count_nonzero(keep))
     if not gone:
@@ -134,7 +136,7 @@ def _without_copies(rows: SampleRows) -> tuple[SampleRows, list[str]]:
 
 def _folded(rows: SampleRows, totals: Bools) -> tuple[SampleRows, list[str]]:
     group = rows.recording
-    is_clock = rows.window is None and (steps_inside(rows, group) > 0).any()
+    is_clock = rows.window is None and any((steps > 0).any() for steps in times.steps_of(rows.clock, group))
     if not is_clock:  # there is none, or windows say it, which is refused
         return rows, []
     found = even.fold_doubles(rows.clock, group, rows.label, rows.values, totals)
@@ -162,7 +164,8 @@ def check_night(rows: SampleRows, group: Codes) -> None:
     """
     if not rows.t_role.startswith(times.NO_ZONE):
         return
-    hours = np.unique(np.floor(rows.clock / HOUR_S)).astype(int).tolist()
+    by_span = [np.unique(np.floor(rows.clock[here] / HOUR_S)) for here in spans(rows.clock)]
+    hours = np.unique(np.concatenate(by_span)).astype(int).tolist()
     nights = [hour for hour in hours if times.is_night_of_clocks(hour)]
     for night in nights:
         for low, high in edges_of(group):
@@ -194,13 +197,16 @@ def hour_left_out(rows: SampleRows, group: Codes, hz: float) -> tuple[str, ...]:
 
 def _jumps(rows: SampleRows, group: Codes, least: float) -> Iterator[int]:
     """Yield the numbers of the rows after which, in the same recording, more than ``least`` seconds pass."""
-    yield from np.flatnonzero((np.diff(group) == 0) & (np.diff(rows.clock) > least)).tolist()
+    for place, steps in enumerate(times.steps_of(rows.clock, group)):
+        yield from (place * SPAN_ROWS + np.flatnonzero(steps > least)).tolist()
 
 
 def _step(t: Floats, low: int, high: int) -> float:
     """Return the median step between times, without those from ``low`` until before ``high``."""
     beside = np.diff(t[[low - 1, high]]) if low > 0 and high < t.size else np.empty(0)
-    return float(np.median(np.r_[np.diff(t[:low]), np.diff(t[high:]), beside]))
+    steps = ROOM.empty((t.size,), float)
+    size = fill(steps, chain(times.steps_of(t[:low]), times.steps_of(t[high:]), [beside]))
+    return float(np.median(steps[:size], overwrite_input=True))
 
 
 def _two_rows(rows: SampleRows, row: int) -> DataError:
@@ -224,9 +230,8 @@ def _at_rate(rows: SampleRows) -> str:
 def rounded_times(rows: SampleRows, group: Codes, hz: float) -> tuple[str, ...]:
     """Return a note that asks for ``--hz`` if the mean step differs from the usual one, as with rounded times; else an
     empty tuple."""
-    steps = steps_inside(rows, group)
-    steps *= hz
-    usual = steps[(steps > even.SHORT) & (steps < even.GAP)]
+    usual = times.chosen_steps(rows.clock, lambda step: (step * hz > even.SHORT) & (step * hz < even.GAP), group)
+    usual *= hz
     mean = float(usual.mean()) if usual.size else 1.0
     if abs(mean - 1) <= ROUNDED:
         return ()

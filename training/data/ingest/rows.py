@@ -26,7 +26,7 @@ from training.data.ingest.references import booleans, marked, marks_refused
 from training.data.ingest.roles import Role, plain, plural_of
 from training.data.ingest.tables import NAMES, Stored
 from training.data.missing import NAN, judge_stand_ins, labelled, say_missing
-from training.data.scratch import ROOM, WorkingMemory, columns, edges_of, release, spans
+from training.data.scratch import ROOM, WorkingMemory, columns, edges_of, looked_up, release, spans
 from training.data.values import AnyArray, Bools, Codes, Floats, Floats32, Indices, Ints
 
 COUNTED = "the rows counted at --hz"  # a role of times
@@ -114,7 +114,11 @@ class SampleRows:
                     values[here, place] = self.values[:, place][rows[here]]
                 release(self.values)
         names = ("label", "host", "episode", "window", "t", "place")
-        taken = {name: column.take(rows) for name in names if (column := getattr(self, name)) is not None}
+        taken: dict[str, Any] = {
+            name: column.take(rows) if isinstance(column, Coded) else looked_up(column, rows, self.room)
+            for name in names
+            if (column := getattr(self, name)) is not None
+        }
         release(rows)
         return replace(self, values=values, **taken)
 
@@ -332,7 +336,7 @@ def _classes(table: Stored, said: SaidClasses) -> tuple[Codes, TableClasses]:
         for name, value in zip(found.of_window.tolist(), values[there].tolist(), strict=True)
         if values.dtype.kind in "fiub"
     }
-    return of_value[codes], TableClasses(found.names, found.benign, written)
+    return looked_up(of_value, codes, table.room), TableClasses(found.names, found.benign, written)
 
 
 def _labels(table: Stored) -> tuple[AnyArray, Codes]:
@@ -342,8 +346,8 @@ def _labels(table: Stored) -> tuple[AnyArray, Codes]:
     first = next(table.parts(Role.LABEL))
     if first.dtype.is_numeric() or first.dtype == pl.Boolean:
         values = np.unique(np.concatenate([_filled(part.unique()) for part in table.parts(Role.LABEL)]))
-        codes = [np.searchsorted(values, _filled(part)) for part in table.parts(Role.LABEL)]
-        return values, np.concatenate(codes).astype(np.int32)
+        codes = (np.searchsorted(values, _filled(part)) for part in table.parts(Role.LABEL))
+        return values, table.room.joined(codes, table.height, np.int32)
     words = (part.cast(pl.String).fill_null(NAN) for part in table.parts(Role.LABEL))
     coded = Coded.of_series(words)
     return coded.names, coded.codes
@@ -385,7 +389,7 @@ def _names_of_hosts(table: Stored) -> set[str]:
 
 def check_labels_repeated(rows: SampleRows) -> None:
     """Raise DataError if a class has a single sample, because no window can then have this class."""
-    counts = np.bincount(rows.label, minlength=len(rows.labels.names))
+    counts = sum(np.bincount(rows.label[here], minlength=len(rows.labels.names)) for here in spans(rows.label))
     once = sorted(rows.labels.names[number] for number in np.flatnonzero(counts == 1).tolist())
     if once:
         label = rows.labels.written.get(once[0], once[0])
@@ -535,21 +539,14 @@ def rate_of(rows: SampleRows, cut: WindowCut, group: Codes) -> float:
     ``group`` has the recording (or window) of each row. Raises DataError if the times do not rise and ``cut.hz`` is
     None, or if the step suggests a wrong unit.
     """
-    steps = steps_inside(rows, group)
-    if not (steps > 0).any():
+    steps = times.chosen_steps(rows.clock, times.rises, group)
+    if not steps.size:
         if cut.hz:
             return cut.hz
         raise DataError(
             f"The times of {rows.path} do not rise: name the column that holds them with --time NAME, or bring windows "
             "(--window-column NAME) with their rate (--hz)."
         )
-    usual = float(np.median(steps[steps > 0], overwrite_input=True))
+    usual = float(np.median(steps, overwrite_input=True))
     times.check_step(usual, rows.t_role, f"The samples of {rows.path}")
     return cut.hz or rate_of_step(usual)
-
-
-def steps_inside(rows: SampleRows, group: Codes) -> Floats:
-    """Return the differences between the times of neighbouring rows; NaN where a new group begins."""
-    steps = np.diff(rows.clock)
-    steps[group[1:] != group[:-1]] = np.nan
-    return steps

@@ -70,7 +70,6 @@ from training.data.ingest.rows import (
     only_labelled,
     rate_of,
     read_rows,
-    steps_inside,
     strings,
 )
 from training.data.ingest.series import check_series, widened
@@ -78,7 +77,7 @@ from training.data.ingest.several import HostFrom, files_of, hosts_by_name, one_
 from training.data.ingest.tables import Stored, left, read_table, stored
 from training.data.normalise import compress
 from training.data.schema import Timing
-from training.data.scratch import ROOM, WorkingMemory, blocks, columns, edges_of, release
+from training.data.scratch import ROOM, WorkingMemory, blocks, columns, edges_of, release, spans
 from training.data.values import AnyArray, Bools, Codes, Floats, Floats32, Ints
 
 T = TypeVar("T")
@@ -544,8 +543,8 @@ def _cut_windows(rows: SampleRows, cut: WindowCut, totals: Bools) -> tuple[Sampl
 def _ways_to_windows(rows: SampleRows, cut: WindowCut, longest: int, hz: float) -> str:
     """Return words on the flags that give windows where no stretch is long enough; ``longest`` is in samples."""
     ways = [f"say --window-s {longest / hz:g} or less"] if longest >= ingested.SAMPLES_MIN else []
-    steps = steps_inside(rows, rows.recording)
-    ways += ["say a lower --hz, which bridges gaps"] if (steps > GAP / hz).any() else []
+    steps = times.steps_of(rows.clock, rows.recording)
+    ways += ["say a lower --hz, which bridges gaps"] if any((part > GAP / hz).any() for part in steps) else []
     ways += ["say --points if labels mark single samples"] if not cut.points and len(rows.labels.names) > 1 else []
     return ", or ".join(ways) or "bring longer recordings"
 
@@ -568,8 +567,8 @@ def _hosts_without_reference(rows: SampleRows, first: Ints) -> list[str]:
 
 def _gaps(t: Floats, hz: float) -> tuple[int, float]:
     """Return the number of gaps between sorted times, and the length of the longest in seconds (0 without one)."""
-    steps = np.diff(t)
-    return int((steps > GAP / hz).sum()), float(steps[steps > GAP / hz].max(initial=0.0))
+    wide = times.chosen_steps(t, lambda steps: steps > GAP / hz)
+    return wide.size, float(wide.max(initial=0.0))
 
 
 def _episodes(
@@ -599,14 +598,16 @@ def _episodes(
             episodes[name] = (low, high)
             continue
         lengths.append(length)
-        t = rows.clock[low:high] - rows.clock[low]
-        number = (t // length).astype(int)
-        there = np.flatnonzero((number == 0) | (t - number * length >= window_s))
-        left_out += t.size - there.size
-        parts = {
-            int(number[there[a]]): (low + int(there[a]), low + int(there[b - 1]) + 1)
-            for a, b in edges_of(number[there])
-        }
+        parts: dict[int, tuple[int, int]] = {}
+        for here in spans(whole := rows.clock[low:high]):
+            t = whole[here] - whole[0]
+            number = (t // length).astype(int)
+            there = np.flatnonzero((number == 0) | (t - number * length >= window_s))
+            left_out += t.size - there.size
+            for a, b in edges_of(number[there]):
+                first, last = (low + here.start + int(there[place]) for place in (a, b - 1))
+                begin, _ = parts.setdefault(int(number[there[a]]), (first, last))
+                parts[int(number[there[a]])] = (begin, last + 1)
         width = len(str(int((rows.clock[high - 1] - rows.clock[low]) // length) + 1))
         episodes |= {f"{name} part {each + 1:0{width}d}": rows_of for each, rows_of in parts.items()}
     if not lengths and cut.episode_s is not None:
@@ -651,9 +652,12 @@ def stretch_edges(t: Floats, label: AnyArray, hz: float) -> Ints:
 
     A break is a gap, a step that is too short, or a change of label.
     """
-    steps = np.diff(t)
-    broken = (steps > GAP / hz) | (steps < SHORT / hz) | (label[1:] != label[:-1])
-    return np.asarray(np.r_[0, np.flatnonzero(broken) + 1, t.size])
+    edges = [np.zeros(1, int)]
+    for here in spans(t, label, overlap=1):
+        steps, of = np.diff(t[here]), label[here]
+        broken = (steps > GAP / hz) | (steps < SHORT / hz) | (of[1:] != of[:-1])
+        edges.append(here.start + 1 + np.flatnonzero(broken))
+    return np.concatenate([*edges, [t.size]])
 
 
 def starts_between(edges: Ints, samples: int, stride: int) -> Ints:

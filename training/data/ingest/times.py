@@ -17,8 +17,8 @@ import polars as pl
 
 from training.data.coded import Coded
 from training.data.errors import DataError
-from training.data.scratch import edges_of, spans
-from training.data.values import AnyArray, Codes, Floats
+from training.data.scratch import ROOM, SPAN_ROWS, edges_of, fill, release, spans
+from training.data.values import AnyArray, Bools, Codes, Floats
 
 _Cells = Callable[[], Iterable[pl.Series]]
 
@@ -72,7 +72,9 @@ def from_parts(parts: Callable[[], Iterable[pl.Series]], said: SaidTimes, where:
     call begins at the first cell."""
     first = next(iter(parts()))
     what = f"The column {first.name!r} of {where}"
-    if any(part.null_count() for part in parts()):
+    found = [(part.len(), part.null_count()) for part in parts()]
+    size = sum(rows for rows, _ in found)
+    if any(empty for _, empty in found):
         raise DataError(f"{what} has empty cells or values that are no times.")
     zones = isinstance(first.dtype, pl.Datetime) and first.dtype.time_zone is not None
     form, cells = "", parts
@@ -86,14 +88,14 @@ def from_parts(parts: Callable[[], Iterable[pl.Series]], said: SaidTimes, where:
     kind = first.dtype if cells is parts else pl.Datetime("us")
     if isinstance(kind, pl.Datetime | pl.Duration) or kind == pl.Date:
         _no_unit(said.unit, where)
-        seconds = np.concatenate([_seconds(part) for part in cells()])
+        seconds = ROOM.joined((_seconds(part) for part in cells()), size, float)
         role = "durations" if isinstance(kind, pl.Duration) else "dates with a time zone" if zones else NO_ZONE
         if role == NO_ZONE:
             _check_half_days(seconds, what)
         return seconds, role + form
     if not kind.is_numeric() and not is_text:
         raise DataError(f"{what} must hold times (numbers, dates or durations), not {kind}.")
-    numbers = np.concatenate([part.cast(pl.Float64).to_numpy() for part in parts()])
+    numbers = ROOM.joined((part.cast(pl.Float64).to_numpy() for part in parts()), size, float)
     return _numbers(numbers, said, what)
 
 
@@ -347,13 +349,15 @@ def _no_unit(unit: str | None, where: str) -> None:
 
 
 def _numbers(t: Floats, said: SaidTimes, what: str) -> tuple[Floats, str]:
-    """Return the numbers ``t`` in seconds, and words on the unit in which they were read. Raises DataError."""
-    if not np.isfinite(t).all():
+    """Return the numbers ``t``, changed in place to seconds, and words on the unit in which they were read. Raises
+    DataError."""
+    if not all(np.isfinite(t[here]).all() for here in spans(t)):
         raise DataError(f"{what} holds values that are not finite numbers.")
     unit = said.unit or said.named
     if unit is not None:
         return _divided(t, unit), f"time in {unit}, as {'--t-unit' if said.unit else 'its name'} says"
-    since = float(np.median(np.abs(t), overwrite_input=True)) if t.size else 0.0
+    sizes = ROOM.joined((np.abs(t[here]) for here in spans(t)), t.size, float)
+    since = float(np.median(sizes, overwrite_input=True)) if t.size else 0.0
     if since <= 10 * EPOCH_S[1]:
         return t, ASSUMED
     fits = [unit for unit, by in UNITS.items() if EPOCH_S[0] <= since / by <= EPOCH_S[1]]
@@ -366,7 +370,9 @@ def _numbers(t: Floats, said: SaidTimes, what: str) -> tuple[Floats, str]:
 
 
 def _divided(t: Floats, unit: str) -> Floats:
-    return t * LONG[unit] if unit in LONG else t / UNITS[unit]
+    for here in spans(t):
+        t[here] = t[here] * LONG[unit] if unit in LONG else t[here] / UNITS[unit]
+    return t
 
 
 def shown(seconds: float) -> str:
@@ -440,10 +446,11 @@ def other_rates(t: Floats, hz: float) -> list[float]:
 
     ``t`` has the recording's sorted times. A part counts if it is long enough to show its rate.
     """
-    blocks = np.diff(t)[: (t.size - 1) // BLOCK * BLOCK].reshape(-1, BLOCK) * hz
-    if not blocks.size:
+    whole = (part[: part.size // BLOCK * BLOCK].reshape(-1, BLOCK) * hz for part in steps_of(t))
+    quartiles = [np.quantile(part, (0.25, 0.5, 0.75), axis=1) for part in whole if part.size]
+    if not quartiles:
         return []
-    low, middle, high = np.quantile(blocks, (0.25, 0.5, 0.75), axis=1)
+    low, middle, high = np.concatenate(quartiles, axis=1)
     found = []
     for odd in (low > 1 + RATE_LEAVE, high < 1 - RATE_LEAVE):
         beside = np.flatnonzero(odd[1:] & odd[:-1])  # one block alone may be an accident
@@ -464,6 +471,29 @@ def check_unlike_hosts(steps: Mapping[str, float]) -> None:
         )
 
 
+def steps_of(t: Floats, group: AnyArray | None = None) -> Iterator[Floats]:
+    """Yield the differences between neighbouring times, ``SPAN_ROWS`` at a time; NaN where a new group begins."""
+    for start in range(0, t.size - 1, SPAN_ROWS):
+        here = slice(start, start + SPAN_ROWS + 1)
+        steps = np.diff(t[here])
+        if group is not None:
+            steps[np.diff(group[here]) != 0] = np.nan
+            release(group)
+        yield steps
+        release(t)
+
+
+def chosen_steps(t: Floats, chosen: Callable[[Floats], Bools], group: AnyArray | None = None) -> Floats:
+    """Return the steps of :func:`steps_of` that ``chosen`` marks, in memory or, if many, in a file."""
+    steps = ROOM.empty((max(0, t.size - 1),), float)
+    return steps[: fill(steps, (part[chosen(part)] for part in steps_of(t, group)))]
+
+
+def rises(steps: Floats) -> Bools:
+    """Return a mask of the steps above 0."""
+    return steps > 0
+
+
 def usual_steps(t: Floats, group: AnyArray, names: Sequence[str], *, least: int = STEPS_MIN) -> dict[str, float]:
     """Return the median of the steps above 0 of each group's times, by the group's name; groups with fewer than
     ``least`` such steps are left out.
@@ -475,10 +505,9 @@ def usual_steps(t: Floats, group: AnyArray, names: Sequence[str], *, least: int 
         t, group = t[order], group[order]
     found = {}
     for low, high in edges_of(group):
-        steps = np.diff(t[low:high])
-        steps = steps[steps > 0]
+        steps = chosen_steps(t[low:high], rises)
         if steps.size >= least:
-            found[names[group[low]]] = float(np.median(steps))
+            found[names[group[low]]] = float(np.median(steps, overwrite_input=True))
     return found
 
 
