@@ -230,10 +230,10 @@ def test_a_time_is_the_same_in_any_form(written):
     [
         (["03/04/2026 07:00:00", "03/05/2026 07:00:00"], SaidTimes(), "may be the day or the month: say it with"),
         (["13/14/2026 07:00:00"], SaidTimes(), "may be the day or the month"),
-        (["2026-13-04 07:00:00"], SaidTimes(), "no dates: say their format, as in --time-format"),
+        (["2026-13-04 07:00:00"], SaidTimes(), "holds '2026-13-04 07:00:00', which is no date: say the format"),
         (["yesterday"], SaidTimes(), "must hold times: numbers, or dates such as"),
         (["04.03.26"], SaidTimes(format="%d.%m.%Y"), "holds dates of the year 26: say their format (a year of two"),
-        (["04.03.26"], SaidTimes(format="%d-%m-%y"), "no dates: say their format"),
+        (["04.03.26"], SaidTimes(format="%d-%m-%y"), "which is no date: say the format"),
         ([1.0], SaidTimes(format="%d.%m.%Y"), "so --time-format has no effect"),
         ([1e11], SaidTimes(), "holds no usual seconds: say its unit with --t-unit"),
     ],
@@ -306,6 +306,28 @@ def test_an_offset_may_follow_utc(offset):
     seconds, role = from_column(stamps, SaidTimes(), "a")
     assert seconds.tolist() == [dt.datetime(2026, 11, 20, 7, 29, n, tzinfo=dt.UTC).timestamp() for n in (3, 4)]
     assert role == "dates with a time zone"
+
+
+@pytest.mark.parametrize(
+    ("form", "written"),
+    [
+        (None, "2026-12-31 {}:00"),
+        (None, "2026-12-31T{}:00:00.0Z"),
+        (None, "12/31/2026 {}:00:00"),
+        ("%d %m %Y %H:%M", "31 12 2026 {}:00"),
+    ],
+)
+def test_hour_24_is_the_midnight_after_its_date(form, written):
+    seconds, _ = from_column(pl.Series("t", [written.format(hour) for hour in (23, 24)]), SaidTimes(format=form), "a")
+    end = dt.datetime(2027, 1, 1, tzinfo=dt.UTC).timestamp()
+    assert seconds.tolist() == [end - 3600, end]
+    with pytest.raises(DataError, match=r"holds '.*24.30.*', which is no date: say the format"):
+        from_column(pl.Series("t", [written.format("24:30")]), SaidTimes(format=form), "a")
+
+
+def test_minutes_before_an_hour_are_no_hour_24():
+    seconds, _ = from_column(pl.Series("t", ["2026-12-31 05 24:00"]), SaidTimes(format="%Y-%m-%d %H %M:%S"), "a")
+    assert seconds[0] == dt.datetime(2026, 12, 31, 5, 24, tzinfo=dt.UTC).timestamp()
 
 
 @pytest.mark.parametrize("zone", ["CEST", "EST", "Europe/Berlin"])

@@ -144,11 +144,15 @@ LINES = ["t,host,label,cpu", *(f"{t},a,{'normal' if t < 40 else 'attack'},{t % 7
 @pytest.mark.parametrize(
     ("lines", "sentence"),
     [
-        ([*LINES, "(80 rows affected)"], "line 82 has 1 where most have 4: fix that line, or take it out."),
-        ([*LINES, "", "(80 rows affected)"], "line 83 has 1 where most have 4"),
-        ([*LINES[:-1], "79,a,at"], "line 81 has 3 where most have 4"),
-        (["# a remark", *LINES[:20], '20,"a,b",normal,2.5,9', *LINES[21:]], "line 22 has 5 where most have 4"),
-        (["t,host,label", *LINES[1:]], "its first line must name each of them."),
+        ([*LINES, "(80 rows affected)"], "line 82 has 1 by commas where most have 4: fix that line, or take it out."),
+        ([*LINES, "", "(80 rows affected)"], "line 83 has 1 by commas where most have 4"),
+        ([*LINES[:-1], "79,a,at"], "line 81 has 3 by commas where most have 4"),
+        (
+            ["# a remark", *LINES[:20], '20,"a,b",normal,2.5,9', *LINES[21:]],
+            "line 22 has 5 by commas where most have 4",
+        ),
+        (["t,host,label", *LINES[1:]], "line 1 has 3 by commas where most have 4, and the first line must name each"),
+        (["A test", *(line.replace(",", "\t") for line in LINES)], "line 1 has 1 by tabs where most have 4, and"),
     ],
 )
 def test_a_line_of_another_number_of_columns_is_named(tmp_path, lines, sentence):

@@ -92,6 +92,11 @@ def aligned(rows, path):
     path.write_text("".join("".join(cell.rjust(14) for cell in line) + "\n" for line in lines))
 
 
+def titled_unlike(rows, path):
+    """The names with tabs and spaces between them, and the rows with tabs."""
+    path.write_text("  t  \thost\tepisode   label\tx\tv\n" + rows.write_csv(separator="\t", include_header=False))
+
+
 def bom(rows, path):
     path.write_bytes(("﻿" + rows.write_csv().replace("\n", "\r\n")).encode())
 
@@ -193,6 +198,7 @@ CASES = [
     Case("a comma at the end of each line", write=lambda rows, path: path.write_text(rows.write_csv().replace("\n", ",\n"))),
     Case("spaces behind the commas", write=lambda rows, path: path.write_text(rows.write_csv().replace(",", ", "))),
     Case("tabs with spaces", write=lambda rows, path: path.write_text(rows.write_csv(separator="\t").replace("\t", " \t ")), suffix=".tsv"),
+    Case("names with tabs and spaces between them", write=titled_unlike, suffix=".txt"),
     Case("NA for nothing, as R writes it", with_(v=pl.when(pl.int_range(pl.len()) % 24 == 5).then(pl.lit("NA")).otherwise(pl.col("v").cast(pl.String))), same=False),
     Case("a dash for nothing", with_(v=pl.when(pl.int_range(pl.len()) % 24 == 5).then(pl.lit(" - ")).otherwise(pl.col("v").cast(pl.String))), same=False),
     Case("columns below each other", write=aligned, suffix=".txt"),

@@ -77,15 +77,11 @@ def dialect_of(path: Path, names: Sequence[str]) -> Dialect:
         sign = _dividing(head)
         if sign and (found is None or found[2] < 2):
             found = _sniffed(head, f", delim = '{sign}'") or found
-    if found is None:
-        raise DataError(
-            f"{path} is not a table: its lines have unlike numbers of columns; its first line must name them."
-        )
-    delimiter, quote, columns, header = found
+    delimiter, quote, columns, header = found or ("", "", 0, False)
     if columns < 2:
         with path.open(encoding=encoding, newline="\n") as file:
             lines = list(islice(file, skip, skip + SNIFFED_ROWS))
-        if any(sign in line for line in lines[:2] for sign in DELIMITERS if sign != " "):
+        if found is None or any(sign in line for line in lines[:2] for sign in DELIMITERS if sign != " "):
             raise DataError(f"{path} has lines of unlike numbers of columns: {_torn(lines, skip)}.")
         if not all(map(_is_number, lines[1:])):
             raise DataError(f"{path} has one column: a table needs at least a time or a window, and a channel.")
@@ -149,9 +145,12 @@ def _torn(lines: Sequence[str], skip: int) -> str:
     usual, _ = Counter(counts.values()).most_common(1)[0] if counts else (0, 0)
     header = min(counts, default=0)
     odd = next((number for number, count in counts.items() if count != usual), header)
-    if odd == header:
+    if counts.get(odd, usual) == usual:
         return "its first line must name each of them"
-    return f"line {skip + odd} has {counts[odd]} where most have {usual}: fix that line, or take it out"
+    more = f"line {skip + odd} has {counts[odd]} by {DELIMITERS[sign]} where most have {usual}"
+    if odd == header:
+        return f"{more}, and the first line must name each of them (no title above)"
+    return f"{more}: fix that line, or take it out"
 
 
 def as_utf8(path: Path, dialect: Dialect, folder: Path) -> Path:
@@ -170,11 +169,12 @@ def _squeezed(line: str) -> str:
 
 
 def _is_aligned(lines: Sequence[str]) -> bool:
-    """Return True if only spaces separate the columns, several of them somewhere or before a line, and all lines have
-    equally many columns."""
+    """Return True if only spaces separate the columns, several of them somewhere or before a line, or spaces and tabs
+    that are unlike from line to line; and all lines have equally many columns."""
     return (
         any(re.search(r"^ +\S|\S {2,}\S", line) for line in lines)
-        and not any(re.search(r"[,;|\t]", line) for line in lines)
+        and not any(re.search(r"[,;|]", line) for line in lines)
+        and (len({line.count("\t") for line in lines}) > 1 or "\t" not in lines[0])
         and len({len(line.split()) for line in lines}) == 1
     )
 

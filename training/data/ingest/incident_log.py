@@ -72,7 +72,7 @@ def read_said(path: Path, hosts: Mapping[str, str | None], room: WorkingMemory) 
             return Said(read_plain(table))
         lines = [line.strip() for line in table.read_text(encoding_of(table)).splitlines()]
         cells = [line for line in lines if line]
-        return Said(read_plain(table) if any(map(DIVIDED.search, cells)) else pl.DataFrame({"": cells}))
+        return Said(read_plain(table) if all(map(DIVIDED.search, cells)) else pl.DataFrame({"": cells}))
 
 
 def _pairs(path: Path, found: Mapping[str, object], hosts: Mapping[str, str | None]) -> pl.DataFrame:
@@ -108,12 +108,14 @@ def labels_of_rows(path: Path, said: Said, height: int) -> Coded:
                 "several hosts, host), or one label for each row of the table."
             )
     cells = rows[name].cast(pl.String)
-    if rows.width == 1 and (cells.len() == height + 1 or plain(cells[0]) in NAMES[Role.LABEL]):
-        cells = cells[1:]  # below its name
+    above = ""
+    is_name = cells.len() == height + 1 or plain(cells[0]) in NAMES[Role.LABEL]
+    if not name and is_name and cells[0] not in cells[1:] and cells[:1].cast(pl.Float64, strict=False).null_count():
+        above, cells = f" below the name {cells[0]!r} in its first line", cells[1:]
     if cells.len() != height:
         raise DataError(
-            f"{path} has {cells.len():,} labels, and the table {height:,} rows: bring one a row, or a log of incidents "
-            "with the columns start, end and label."
+            f"{path} has {cells.len():,} labels{above}, and the table {height:,} rows: bring one a row, or a log of "
+            "incidents with the columns start, end and label."
         )
     values: AnyArray
     if cells.str.to_lowercase().is_in(["true", "false"]).all():

@@ -34,6 +34,7 @@ FROM_DAY = ", from --day on"  # a part of a role
 OF_DAY = r"(?i)^\s*\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?(\s*[ap]m)?\s*$"
 DAY_S = 86_400.0
 HALF_DAY = r"(?i)[ap]m\s*$"
+MIDNIGHT = r"^(.*[T ,])24(:00(?::00(?:[.,]0+)?)?)([^\d:.,].*)?$"  # of the next day, in ISO 8601
 OFFSETS = (  # what stands behind a time of UTC+2, as it is usually written
     (r"(?i)\s*(?:utc|gmt)\s*$", "Z"),
     (r"(?i)\s*(?:utc|gmt)([+-])(\d(?::?\d{2})?)$", "${1}0${2}"),
@@ -137,7 +138,7 @@ def _dates(parts: Callable[[], Iterable[pl.Series]], said: SaidTimes, what: str)
         sign, form_said = _with_fraction(said.format)
         zones = "%z" in form_said or "%Z" in form_said
         texts = (lambda: (_pointed(part, sign) for part in parts())) if sign else parts
-        return _read(lambda: (part.str.to_datetime(form_said, time_zone="UTC") for part in texts()), what), zones, ""
+        return _read(texts, form_said, what), zones, ""
     if all(part.str.contains(OF_DAY).all() for part in parts()):
         day = said.day
         if day is None:
@@ -148,7 +149,7 @@ def _dates(parts: Callable[[], Iterable[pl.Series]], said: SaidTimes, what: str)
         for part in parts():
             form.add(_zulu(part))
     except pl.exceptions.PolarsError:
-        raise _no_dates(what) from None
+        raise _no_dates(what, "values that are no dates") from None
     if form.zone:
         raise DataError(
             f"{what} names its time zone {form.zone}, which says no offset for sure: write the times in UTC, or "
@@ -163,9 +164,7 @@ def _dates(parts: Callable[[], Iterable[pl.Series]], said: SaidTimes, what: str)
         raise DataError(f"{what} names a time zone in some rows and none in others: write all times in UTC.")
     half = "%I:%M:%S%.f %p" if form.half else "%H:%M:%S%.f"
     written = f"%Y-%m-%d {half}{'' if form.unnamed else '%#z'}"
-    found = _read(
-        lambda: (_written(_zulu(part), order).str.to_datetime(written, time_zone="UTC") for part in parts()), what
-    )
+    found = _read(lambda: (_written(_zulu(part), order) for part in parts()), written, what)
     which = "" if form.signs == {"."} else ("", "", ", the month first")[order]
     return found, not form.unnamed, which
 
@@ -222,24 +221,28 @@ def _pointed(text: pl.Series, sign: str) -> pl.Series:
     return text.str.replace(rf"^(.*){re.escape(sign)}(\d)", "${1}.${2}")
 
 
-def _read(parts: _Cells, what: str) -> _Cells:
-    """Return a reader of the dates in ``parts``; it raises DataError for a cell that is no date, and for a year outside
-    ``YEARS``."""
+def _read(parts: _Cells, form: str, what: str) -> _Cells:
+    """Return a reader of the dates in ``parts``, written as ``form`` says; it raises DataError for a cell that is no
+    date, and for a year outside ``YEARS``."""
 
     def checked() -> Iterator[pl.Series]:
-        try:
-            for part in parts():
-                yield _of_our_time(part, what)
-        except pl.exceptions.PolarsError:
-            raise _no_dates(what) from None
+        for part in parts():
+            try:
+                late = part.str.contains(MIDNIGHT) & bool(re.search("[T ,]%(H:%M|T|R)", form))
+                text = part.str.replace(MIDNIGHT, "${1}00${2}${3}") if late.any() else part
+                dates = text.str.to_datetime(form, time_zone="UTC", strict=False)
+            except pl.exceptions.PolarsError:
+                raise _no_dates(what, f"{part[0]!r}, which is no date") from None
+            if dates.null_count():
+                raise _no_dates(what, f"{part.filter(dates.is_null())[0]!r}, which is no date")
+            days = (late.cast(pl.Int64) * int(DAY_S * 1e6)).cast(pl.Duration("us"))
+            yield _of_our_time(dates + days, what)
 
     return checked
 
 
-def _no_dates(what: str) -> DataError:
-    return DataError(
-        f"{what} holds values that are no dates: say their format, as in --time-format '%d.%m.%Y %H:%M:%S'."
-    )
+def _no_dates(what: str, found: str) -> DataError:
+    return DataError(f"{what} holds {found}: say the format, as in --time-format '%d.%m.%Y %H:%M:%S', or fix it.")
 
 
 def _zulu(text: pl.Series) -> pl.Series:
