@@ -9,10 +9,11 @@ from table_changes import recordings
 
 from training.data import tensors
 from training.data.coded import Coded, numbered
-from training.data.ingest import rows, samples
+from training.data.ingest import rows, samples, times
 from training.data.ingest.cells import row_order
+from training.data.ingest.even import rows_of_doubles
 from training.data.rows import Rows
-from training.data.scratch import WorkingMemory
+from training.data.scratch import WorkingMemory, edges_of
 from training.data.tensors import StoredIndex, WindowIndex
 
 
@@ -42,6 +43,17 @@ def test_a_stretch_ends_at_each_gap_and_change(steps, label):
     t, of = np.cumsum([0.0, *steps]), np.array(label)[: len(steps) + 1]
     broken = [n + 1 for n, step in enumerate(steps) if step != 1 or of[n] != of[n + 1]]
     assert samples.stretch_edges(t, of, 1.0).tolist() == [0, *broken, t.size]
+
+
+def test_many_rows_are_compared_as_if_at_once():
+    rng = np.random.default_rng(5)
+    t, group = np.cumsum(rng.integers(0, 3, 300_000)).astype(float), (np.arange(300_000) >= 131_072).astype(np.int32)
+    new, steps = np.diff(group) != 0, np.diff(t)
+    same = (steps == 0) & ~new
+    np.testing.assert_array_equal(np.concatenate([*times.steps_of(t, group)]), np.where(new, np.nan, steps))
+    assert edges_of(group) == [(0, 131_072), (131_072, 300_000)]
+    assert samples.stretch_edges(t, group, 1.0).tolist() == [0, *np.flatnonzero((steps != 1) | new) + 1, t.size]
+    assert rows_of_doubles(t, group).tolist() == np.flatnonzero(np.r_[False, same] | np.r_[same, False]).tolist()
 
 
 @given(columns=st.integers(1, 3), seed=st.integers(0, 99))
