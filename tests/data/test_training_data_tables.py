@@ -382,6 +382,15 @@ def test_without_clock_and_rate_no_time_is_made_up(ingested):
     assert read_schema(ingested.out / "feature_schema_v1.json").time == "none"
 
 
+def test_a_part_with_most_samples_lost_is_no_other_rate(ingested):
+    steps = np.r_[np.full(200, 1.0), np.tile([2.0, 5.0, 9.0, 3.0], 40), np.full(200, 1.0)]
+    rows = pl.DataFrame({"t": np.cumsum(steps), "label": np.arange(560) // 20 % 2, "x": noise(560)})
+    found = ingested.taken(rows, *CUT, "--episode-s", "5000")
+    assert found["understood"]["sample_hz"] == 1
+    assert found["windows"] == 20 * 4
+    assert ingested.load().tensors[-1, 0].tolist() == rows["x"][-8:].cast(pl.Float32).to_list()
+
+
 @pytest.mark.parametrize("other", [2.0, 0.05, 0.5, 0.7])
 def test_a_rate_that_changes_inside_a_recording_is_refused_or_averaged(ingested, other):
     """Steps of half the usual length are no break, so that windows of 4 s were said to be 8 s long."""

@@ -369,6 +369,30 @@ def test_a_time_may_stand_in_several_columns(ingested, parts):
     np.testing.assert_array_equal(ingested.load().tensors, data)
 
 
+def test_times_of_a_clock_that_is_coarser_than_the_rate_are_interpolated(ingested):
+    """As Windows' clock, which goes in steps of 15.6 ms."""
+    rows = wide_table(640, step_s=0.01).with_columns(episode=pl.lit("e"))
+    flags = ("--window-s", "0.16", "--hz", "100")
+    ingested.taken(rows, *flags)
+    expected, data = starts(ingested), np.array(ingested.load().tensors)
+    coarse = rows.with_columns(t=(pl.col("t") * 64).floor() / 64 + 1_788_600_000)
+    refused = ingested.refused(coarse, "--window-s", "0.16")
+    assert "have the time 2026-09-05 09:20:00 UTC, and such times are many" in refused
+    assert "or its times are rounded (say their rate with --hz 100" in refused
+    assert "(say their rate with --hz 100" in ingested.refused(coarse, "--window-s", "0.16", "--hz", "50")
+    found = ingested.taken(coarse, *flags)
+    assert starts(ingested) == pytest.approx([at + 1_788_600_000 for at in expected], abs=1 / 64)
+    np.testing.assert_array_equal(ingested.load().tensors, data)
+    assert "The clock goes in steps of 0.0156 s: times between each 64th row were interpolated" in "".join(
+        found["notes"]
+    )
+    two = pl.concat([rows, rows.with_columns(pl.col("t", "c0") + 300)])
+    ingested.taken(two, *flags)
+    data = np.array(ingested.load().tensors)
+    ingested.taken(two.with_columns(t=(pl.col("t") * 64).floor() / 64), *flags)
+    np.testing.assert_array_equal(ingested.load().tensors, data)
+
+
 def test_a_part_of_the_time_that_is_no_number_is_refused(ingested):
     rows = wide_table().drop("t").with_columns(year=2026, month=pl.lit("May"), day=1)
     assert "The column 'month' of " in ingested.refused(rows, *CUT)

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, pairwise
 
 import numpy as np
 
+from training.certain import certain
 from training.data.errors import DataError
 from training.data.ingest import even, times
 from training.data.ingest.columns import Wanted, check_rounding_of, check_total
@@ -21,13 +22,15 @@ YEAR_S = 365 * 86_400.0
 HOUR_S = 3600.0
 MORE_IN_HOUR = 1.15  # times the samples that an hour has elsewhere
 HOUR_MIN = 20  # samples of an hour that show its rate
+KNOT = 64  # rows between two whose times are kept, where a clock is coarse
 APART_MAX = 32  # recordings whose rows are looked for among those of one time
 SHOWN = 3  # recordings in one sentence
 
 
 def spread(rows: SampleRows, hz: float | None) -> SampleRows:
-    """Return the sorted rows; if most share their time with others, as times without fractions do, and the user gave
-    the rate ``hz``, those of one time are spread over the time until the next.
+    """Return the sorted rows; if many share their time with others, and the user gave the rate ``hz``, those of one
+    time are spread over the time until the next. If they are fewer than two on average, by a clock that is coarser than
+    ``hz``, times are interpolated between every ``KNOT``-th row.
 
     A table of which every row stands twice is returned as it is. Raises DataError if the rows of one time seem to be of
     several recordings.
@@ -36,9 +39,14 @@ def spread(rows: SampleRows, hz: float | None) -> SampleRows:
     if shared is None or _shared(_without_copies(rows)[0]) is None:
         return rows
     each, step = shared
+    if each < 2 and abs(each / step / certain(hz, "it was said") - 1) > times.RATE_LEAVE:
+        return rows
     for by in range(2, min(round(each), APART_MAX) + 1):
         check_interleaved(rows, rows.recording, by)
     t, group = rows.clock, rows.recording
+    if each < 2:
+        note = f"The clock goes in steps of {step:.3g} s: times between each {KNOT}th row were interpolated, by --hz."
+        return replace(rows, t=_between_knots(t, group, even.PAUSE * step), notes=(*rows.notes, note))
     begins = np.flatnonzero(np.r_[True, (np.diff(t) != 0) | (np.diff(group) != 0)])
     counts = np.diff(np.r_[begins, t.size])
     place = np.arange(t.size) - np.repeat(begins, counts)
@@ -47,15 +55,29 @@ def spread(rows: SampleRows, hz: float | None) -> SampleRows:
     return replace(rows, t=t + place * step / np.repeat(full, counts), notes=(*rows.notes, note))
 
 
+def _between_knots(t: Floats, group: Codes, pause: float) -> Floats:
+    """Return sorted times interpolated between every ``KNOT``-th row; longer steps than ``pause`` stay."""
+    found = t.copy()
+    begins = np.flatnonzero(np.r_[True, (np.diff(t) > pause) | (np.diff(group) != 0)])
+    for low, high in pairwise([*begins.tolist(), t.size]):
+        last = high - low - 1
+        knots = low + np.linspace(0, last, max(1, last // KNOT) + 1).astype(int)
+        found[low:high] = np.interp(np.arange(low, high), knots, t[knots])
+    return found
+
+
 def _shared(rows: SampleRows) -> tuple[float, float] | None:
-    """Return the usual number of rows of one time, and the step to the next time; None if most rows have their own."""
+    """Return the usual number of rows of one time, and the step to the next time; None if few share theirs."""
     if rows.t is None or rows.window is not None:
         return None
     group = rows.recording
     rises = times.chosen_steps(rows.clock, times.rises, group)
     apart = np.concatenate([[True], *(steps != 0 for steps in times.steps_of(rows.clock, group)), [True]])
-    if not rises.size or np.count_nonzero(~apart) < (group.size - 1) / 2:
+    same = int(np.count_nonzero(~apart))
+    if not rises.size or same <= even.DOUBLES_MAX * group.size:
         return None
+    if 2 * same < group.size - 1:
+        return 1 + same / rises.size, float(rises[rises <= even.PAUSE * np.median(rises)].mean())
     edges = np.flatnonzero(apart)
     return float(np.median(np.diff(edges))), float(np.median(rises, overwrite_input=True))
 
@@ -210,10 +232,12 @@ def _step(t: Floats, low: int, high: int) -> float:
 
 
 def _two_rows(rows: SampleRows, row: int) -> DataError:
+    same = rows.clock[row - 1] == rows.clock[row] and rows.label[row - 1] != rows.label[row]
+    why = "and differ in label" * bool(row and same) or "and such times are many or follow each other"
     return DataError(
-        f"Two rows of {name_of(rows, row)} have the time {rows.clock[row]:.10g}, and differ in label, or such times "
-        f"are many or follow each other: two recordings share the id ({_apart(rows)}), the table holds a copy, or its"
-        f" times are rounded{_at_rate(rows)}{local_times(rows)}."
+        f"Two rows of {name_of(rows, row)} have the time {times.shown(float(rows.clock[row]))}, {why}: two recordings "
+        f"share the id ({_apart(rows)}), the table holds a copy, or its times are rounded{_at_rate(rows)}"
+        f"{local_times(rows)}."
     )
 
 

@@ -390,7 +390,8 @@ def is_hour_left_out(before: float, after: float, step: float) -> bool:
     begin = np.floor(after / 3600) * 3600 - 3600
     at = datetime.fromtimestamp(begin, UTC)
     around = before < begin and after - before <= 3600 + 2 * step
-    return bool(around and at.weekday() == 6 and at.hour == 2 and at.month == 3)
+    is_sunday = at.weekday() == 6 and (8 <= at.day <= 14 or at.day > 24)  # of the United States, or of Europe
+    return bool(around and is_sunday and at.hour == 2 and at.month == 3)
 
 
 def is_night_of_clocks(hour: int) -> bool:
@@ -447,7 +448,8 @@ def other_rates(t: Floats, hz: float) -> list[float]:
     """Return the rates of parts of one recording that were not sampled at ``hz``: at most one slower and one faster
     rate.
 
-    ``t`` has the recording's sorted times. A part counts if it is long enough to show its rate.
+    ``t`` has the recording's sorted times. A part counts if it is long enough to show its rate; one whose long steps
+    are unlike each other has lost samples, and no rate of its own.
     """
     whole = (part[: part.size // BLOCK * BLOCK].reshape(-1, BLOCK) * hz for part in steps_of(t))
     quartiles = [np.quantile(part, (0.25, 0.5, 0.75), axis=1) for part in whole if part.size]
@@ -455,7 +457,8 @@ def other_rates(t: Floats, hz: float) -> list[float]:
         return []
     low, middle, high = np.concatenate(quartiles, axis=1)
     found = []
-    for odd in (low > 1 + RATE_LEAVE, high < 1 - RATE_LEAVE):
+    alike = (low >= 0.75 * middle) | (high <= 1.25 * middle)
+    for odd in ((low > 1 + RATE_LEAVE) & alike, high < 1 - RATE_LEAVE):
         beside = np.flatnonzero(odd[1:] & odd[:-1])  # one block alone may be an accident
         if beside.size:
             found.append(float(hz / middle[beside[0]]))
