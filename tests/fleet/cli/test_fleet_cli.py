@@ -400,7 +400,7 @@ def test_a_silent_hosts_job_shows_its_silence_in_place_of_the_time_left(run):
 def test_status_notes_what_is_worth_knowing_of_a_job(run):
     said = "waits for w1, not seen for 31 d 0 h"
     run.receiver.views["cnn-oracle"] = STUCK | {"obstacle": None, "note": said}
-    assert f"Worth knowing\n  cnn-oracle: {said}\n" in run.says("status")
+    assert f"Worth knowing\n  cnn-oracle {said}\n" in run.says("status")
     noted = [{"name": "cnn-oracle", "job_id": IDS[3], "note": said}]
     assert run.json("status")["notes"] == noted
     assert said in run.says("show", "cnn-oracle")

@@ -213,17 +213,20 @@ def test_folded_notices_stand_by_severity_and_lose_none(given):
 
 def test_the_first_page_is_ordered_by_severity_and_equal_causes_are_one(tmp_path):
     """A failure is red and first, a remark is grey and last; commands are set as code."""
-    with Receiver(tmp_path, [a_job("one")]) as receiver:
-        granted = receiver.client("pi").claim(a_capability())
-        receiver.client().fail(granted.job_id, error="see `the log`", exit_code=65, claim_id=granted.claim_id)
+    with Receiver(tmp_path, [a_job("one"), a_job("two", allowed_hosts=["pi"])]) as receiver:
+        for others in (False, True):
+            receiver.queue.others = lambda *_, others=others: others
+            granted = receiver.client("pi").claim(a_capability())
+            receiver.client().fail(granted.job_id, error="see `the log`", exit_code=65, claim_id=granted.claim_id)
         for host in ("desk", "attic"):
             receiver.client(host).claim(a_capability() | {"cpu_cores": 0, "torch_version": None})
         page = get(receiver, "/")[2]
     found = re.findall(r'<li class="(\w+)"><span aria-hidden="true">.</span> (.*?)</li>', page, re.DOTALL)
-    assert [severity for severity, _ in found] == ["failed", "remark"]
+    assert [severity for severity, _ in found] == ["failed", "look", "remark"]
+    assert words_of(found[1][1]).startswith(" two : refused by pi with exit 65; another host is awaited until ")
     assert '<a href="/jobs/one">one</a> failed: see <code>the log</code>' in found[0][1]
-    assert words_of(found[1][1]).startswith(" attic , desk : torch is not installed there")
-    assert 'href="/hosts/attic"' in found[1][1]
+    assert words_of(found[2][1]).startswith(" attic , desk : torch is not installed there")
+    assert 'href="/hosts/attic"' in found[2][1]
 
 
 # -- a host -----------------------------------------------------------------------------------------------------

@@ -238,8 +238,8 @@ def folded(entries: Iterable[tuple[object, str]], things: str = "jobs") -> Itera
 
 def wanting(who: str, one: bool, why: str) -> str:
     """Write a sentence of a reason and of who has it: ``one`` thing, or several."""
-    need = why.removeprefix("needs ") if why.startswith("needs ") else ""
-    return f"{who} need{'s' if one else ''} {need}" if need else f"{who}: {why}"
+    verb, _, what = why.partition(" ")
+    return f"{who} {verb if one else verb[:-1]} {what}" if verb in ("needs", "waits") else f"{who}: {why}"
 
 
 def silence(view: Json, now: object) -> str:
