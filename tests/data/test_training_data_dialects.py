@@ -231,6 +231,7 @@ def test_a_time_is_the_same_in_any_form(written):
         (["03/04/2026 07:00:00", "03/05/2026 07:00:00"], SaidTimes(), "may be the day or the month: say it with"),
         (["13/14/2026 07:00:00"], SaidTimes(), "may be the day or the month"),
         (["2026-13-04 07:00:00"], SaidTimes(), "holds '2026-13-04 07:00:00', which is no date: say the format"),
+        (["1969-01-01"], SaidTimes(format="%Y-%m-%d"), "of the year 1969: bring years of 1970 to 2099, or numbers"),
         (["yesterday"], SaidTimes(), "must hold times: numbers, or dates such as"),
         (["04.03.26"], SaidTimes(format="%d.%m.%Y"), "holds dates of the year 26: say their format (a year of two"),
         (["04.03.26"], SaidTimes(format="%d-%m-%y"), "which is no date: say the format"),

@@ -315,8 +315,11 @@ def _of_our_time(dates: pl.Series, what: str) -> pl.Series:
     """Return the dates. Raises DataError for a year outside ``YEARS``, as when two digits were read as a whole year."""
     odd = dates.filter(~dates.dt.year().is_between(*YEARS))
     if odd.len():
+        year = odd.dt.year()[0]
+        if year >= 1000:
+            raise DataError(f"{what} holds dates of the year {year}: bring years of 1970 to 2099, or numbers.")
         raise DataError(
-            f"{what} holds dates of the year {odd.dt.year()[0]}: say their format (a year of two digits is %y), as in "
+            f"{what} holds dates of the year {year}: say their format (a year of two digits is %y), as in "
             "--time-format '%d.%m.%y %H:%M:%S'."
         )
     return dates
