@@ -88,7 +88,26 @@ def test_no_more_than_a_window_is_left_out_between_two_episodes(tmp_path):
     long_recordings("a", 100).with_columns(t=pl.int_range(pl.len()).cast(pl.Float64)).write_parquet(path)
     cut = read(path, window_s=4.0, episode_s=20.0)
     first = {name: cut.t_start[cut.episode.among([name])].min() for name in cut.episode.present.tolist()}
-    assert [*first.values()] == [0.0, 24.0, 44.0, 64.0, 84.0]
+    assert [*first.values()] == [0.0, 24.0, 44.0, 60.0, 84.0]  # 60: where an attack begins, which no cut shortens
+
+
+@pytest.mark.parametrize("begin", [115, 118, 120])
+def test_a_cut_lies_beside_incidents_and_what_no_window_shows_is_counted(tmp_path, begin):
+    t = pl.int_range(1200, eager=True).cast(pl.Float64)
+    label = (((t >= begin) & (t < begin + 6)) | (t == 241)).cast(pl.Int8)  # on cuts at 120 and 240
+    pl.DataFrame({"t": t, "x": noise(1200), "label": label}).write_csv(path := tmp_path / "a.csv")
+
+    def found(**options):
+        cut = read(path, window_s=4.0, **options)
+        alarm = cut.t_start[cut.label.among(["malicious"])].tolist()
+        return alarm, [line.partition(":")[0] for line in cut.left_out if "between" in line or "no window" in line]
+
+    assert found() == ([begin, begin + 2.0], [])
+    alarm, left_out = found(points=True)
+    assert left_out == []
+    assert all(any(at - 4 < start <= at for start in alarm) for at in (begin, begin + 5, 241))
+    assert found(episode_s=8.0)[1] == ["1 of 2 stretches of malicious"]  # which leaves cuts no room
+    assert found(episode_s=8.0, points=True)[1] == ["1 of 2 stretches of malicious"]
 
 
 def test_one_recording_a_host_can_be_split_and_named_ones_stay_as_they_are(ingested):

@@ -83,6 +83,7 @@ from training.data.values import AnyArray, Bools, Codes, Floats, Floats32, Ints
 T = TypeVar("T")
 EPISODES_LEAST, EPISODES_MOST = 3, 10  # of a recording that is cut by the rule
 EPISODE_WINDOWS = 8  # that an episode of it holds at least
+MOVES = 2000  # to either side that are tried, to lay a cut beside incidents
 EXAMPLES = (
     "Each row is a window of its values, and no sample of a recording: there are no references, no levels of hosts, "
     "and no figures by time."
@@ -454,8 +455,9 @@ def _cut_windows(rows: SampleRows, cut: WindowCut, totals: Bools) -> tuple[Sampl
     check_years(rows, group)
     check_rates(rows, group, hz, said=cut.hz is not None, slower=True)
     rows = evenly(rows, group, hz, totals, said=cut.hz is not None)
+    said = rows.label
     if cut.points:
-        rows = replace(rows, label=np.array(rows.label))
+        rows = replace(rows, label=np.array(said))
     benign = {rows.labels.names.index(name) for name in (*rows.labels.benign.names, MARK) if name in rows.labels.names}
     group = rows.recording
     rounded = (*hour_left_out(rows, group, hz), *(rounded_times(rows, group, hz) if cut.hz is None else ()))
@@ -476,7 +478,9 @@ def _cut_windows(rows: SampleRows, cut: WindowCut, totals: Bools) -> tuple[Sampl
     recordings = edges_of(group)
     begun = np.array([low for low, _ in recordings])
     names = ingested.unite(rows.host.strings(begun), rows.ids.strings(begun))
-    episodes, notes = _episodes(rows, dict(zip(names.tolist(), recordings, strict=True)), cut, samples / hz)
+    by_name = dict(zip(names.tolist(), recordings, strict=True))
+    apart = _Apart(samples / hz, 1 / hz, stride / hz if cut.points else 0.0, benign)
+    episodes, notes = _episodes(rows, by_name, cut, apart)
     places = []  # the first row of an episode, and which begin windows
     episode = []
     empty = []
@@ -516,6 +520,14 @@ def _cut_windows(rows: SampleRows, cut: WindowCut, totals: Bools) -> tuple[Sampl
         if short[number]
     ]
     first = np.concatenate([low + begins for low, begins in places])
+    seen = np.array([first, first + samples] if cut.points else list(zip(*episodes.values(), strict=True)))
+    where = "in no window" if cut.points else "between two episodes (--episode-s S says another length)"
+    lost, marked = _outside(said, recordings, seen, len(rows.labels.names))
+    left_out += [
+        f"{lost[number]:,} of {marked[number]:,} stretches of {of}: {where}"
+        for number, of in enumerate(rows.labels.names)
+        if lost[number] and number not in benign
+    ]
     notes = (*notes, *_hosts_without_reference(rows, first))
     X = rows.room.empty((first.size, rows.values.shape[1], samples), np.float32)
     at = 0
@@ -571,8 +583,47 @@ def _gaps(t: Floats, hz: float) -> tuple[int, float]:
     return wide.size, float(wide.max(initial=0.0))
 
 
+def _outside(label: Codes, recordings: Sequence[tuple[int, int]], seen: Ints, classes: int) -> tuple[Ints, Ints]:
+    """Return for each class the number of its stretches of which no row is in ``seen``, and that of all.
+
+    A stretch is a run of one label in a recording; ``seen`` has the first rows of parts, and the rows after their last.
+    """
+    lost, count = np.zeros((2, classes), int)
+    begins = np.r_[seen[0], label.size]
+    for low, high in recordings:
+        edges = low + np.r_[0, np.flatnonzero(np.diff(label[low:high])) + 1, high - low]
+        of = label[edges[:-1]]
+        count += np.bincount(of, minlength=classes)
+        unseen = begins[np.searchsorted(seen[1], edges[:-1], side="right")] >= edges[1:]
+        lost += np.bincount(of[unseen], minlength=classes)
+    return lost, count
+
+
+class _Apart(NamedTuple):
+    """What is kept between two episodes: a window's length, without labels other than ``benign`` where possible. A last
+    window may end up to ``short_s`` before it."""
+
+    window_s: float
+    step_s: float
+    short_s: float
+    benign: Collection[int]
+
+    def cut(self, t: Floats, label: Codes, usual: float, length: float) -> float:
+        """Return the time nearest to ``usual`` at which a cut leaves out the fewest samples that are not benign; the
+        episodes beside it keep a window. ``t`` has the times of a recording."""
+        reach = max(0, int((length / 2 - self.window_s) / self.step_s))
+        far = reach * self.step_s + self.short_s + self.window_s
+        low, high = np.searchsorted(t, (usual - far, usual + far))
+        alarms = t[low:high][~np.isin(label[low:high], list(self.benign))]
+        each = max(1, reach // MOVES)
+        moves = each * np.array(sorted(range(-(reach // each), reach // each + 1), key=abs))
+        cuts = usual + moves * self.step_s if alarms.size else np.array([usual])
+        held = np.searchsorted(alarms, cuts + self.window_s) - np.searchsorted(alarms, cuts - self.short_s)
+        return float(cuts[np.argmin(held)])
+
+
 def _episodes(
-    rows: SampleRows, recordings: Mapping[str, tuple[int, int]], cut: WindowCut, window_s: float
+    rows: SampleRows, recordings: Mapping[str, tuple[int, int]], cut: WindowCut, apart: _Apart
 ) -> tuple[dict[str, tuple[int, int]], tuple[str, ...]]:
     """Return the episodes, each as its first row and the row after its last, and notes.
 
@@ -581,6 +632,7 @@ def _episodes(
     windows of a recording are alike; so a window's length is left out between two episodes, to keep the sides of a
     split apart.
     """
+    window_s = apart.window_s
     if cut.episode_s is not None and cut.episode_s < 2 * window_s * (1 - ROUNDING):
         raise DataError(
             f"--episode-s {cut.episode_s:g} is too short for windows of {window_s:.6g} s: between two episodes a "
@@ -598,16 +650,14 @@ def _episodes(
             episodes[name] = (low, high)
             continue
         lengths.append(length)
-        parts: dict[int, tuple[int, int]] = {}
-        for here in spans(whole := rows.clock[low:high]):
-            t = whole[here] - whole[0]
-            number = (t // length).astype(int)
-            there = np.flatnonzero((number == 0) | (t - number * length >= window_s))
-            left_out += t.size - there.size
-            for a, b in edges_of(number[there]):
-                first, last = (low + here.start + int(there[place]) for place in (a, b - 1))
-                begin, _ = parts.setdefault(int(number[there[a]]), (first, last))
-                parts[int(number[there[a]])] = (begin, last + 1)
+        t = rows.clock[low:high]
+        found = (np.unique((t[here] - t[0]) // length).astype(int).tolist() for here in spans(t))
+        numbers = sorted({number for some in found for number in some})
+        cuts = np.array([apart.cut(t, rows.label[low:high], t[0] + number * length, length) for number in numbers[1:]])
+        begins = [low, *(low + np.searchsorted(t, cuts + window_s)).tolist()]
+        ends = [*(low + np.searchsorted(t, cuts)).tolist(), high]
+        parts = {number: (a, b) for number, a, b in zip(numbers, begins, ends, strict=True) if a < b}
+        left_out += t.size - sum(b - a for a, b in parts.values())
         width = len(str(int((rows.clock[high - 1] - rows.clock[low]) // length) + 1))
         episodes |= {f"{name} part {each + 1:0{width}d}": rows_of for each, rows_of in parts.items()}
     if not lengths and cut.episode_s is not None:
