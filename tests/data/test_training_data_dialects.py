@@ -225,13 +225,18 @@ def test_a_time_is_the_same_in_any_form(written):
     np.testing.assert_allclose(seconds, [stamp.timestamp() for stamp in STAMPS], atol=1e-3, rtol=0)
 
 
+def test_dates_before_1970_are_seconds_below_zero():
+    days = pl.Series("day", ["1969-12-31", "1821-01-01"])
+    assert from_column(days, SaidTimes(), "a.csv")[0].tolist() == [-86_400.0, -4_701_974_400.0]
+
+
 @pytest.mark.parametrize(
     ("values", "said", "sentence"),
     [
         (["03/04/2026 07:00:00", "03/05/2026 07:00:00"], SaidTimes(), "may be the day or the month: say it with"),
         (["13/14/2026 07:00:00"], SaidTimes(), "may be the day or the month"),
         (["2026-13-04 07:00:00"], SaidTimes(), "holds '2026-13-04 07:00:00', which is no date: say the format"),
-        (["1969-01-01"], SaidTimes(format="%Y-%m-%d"), "of the year 1969: bring years of 1970 to 2099, or numbers"),
+        (["1669-01-01"], SaidTimes(format="%Y-%m-%d"), "of the year 1669: bring years of 1700 to 2099, or numbers"),
         (["yesterday"], SaidTimes(), "must hold times: numbers, or dates such as"),
         (["04.03.26"], SaidTimes(format="%d.%m.%Y"), "holds dates of the year 26: say their format (a year of two"),
         (["04.03.26"], SaidTimes(format="%d-%m-%y"), "which is no date: say the format"),

@@ -238,10 +238,21 @@ def test_hosts_of_a_log_are_not_lost(ingested, log, sentence):
     assert sentence in ingested.refused(rows, *CUT, "--labels-from", str(path), "--rest", "normal")
 
 
+def test_what_no_incident_needs_is_not_read(ingested):
+    rows = recordings("ab", 2).drop("label")
+    (path := ingested.tmp_path / "log.csv").write_text("start;end;label;lasted\n1000;1020;attack;1,026\n")
+    flags = (*CUT, "--labels-from", str(path), "--rest", "normal", "--points")
+    found = ingested.taken(rows, *flags)
+    path.write_text("start;end;label\n1000;1020;attack\n")
+    assert found == ingested.taken(rows, *flags)
+    path.write_text("fault start;fault end;label\n1000;1020;attack\n")
+    assert "has no column 'start': name the columns" in ingested.refused(rows, *flags)
+
+
 def test_flags_that_fit_no_log_are_refused(ingested, capsys):
     rows = recordings().drop("label")
     flags = written(ingested, log_of(recordings()))
-    assert "has no column of times" in ingested.refused(rows.drop("t"), *CUT, *flags)
+    assert "no column of times: name it" in ingested.refused(rows.drop("t"), *CUT, *flags)
     cut = rows.with_columns(window=pl.int_range(pl.len()) // 8)
     assert "is cut into windows, which --labels-from cannot label" in ingested.refused(cut, *flags)
     with pytest.raises(SystemExit):

@@ -26,6 +26,7 @@ from training.data.errors import DataError
 from training.data.ingest import opened
 from training.data.ingest.foreign import check_foreign
 from training.data.ingest.series import stand_in_turn, turns
+from training.data.scratch import ROOM
 
 pytestmark = pytest.mark.half
 CUT = ("--window-s", "8")
@@ -532,7 +533,17 @@ WIRESHARK = (
         ("a.json", b'{"sysstat": {}}', "read it with --sysstat"),
         ("a.json", b'{"status": "success", "data": {}}', "read it with --prometheus"),
         ("a.json", b'{"a": {"0": 1}}', "is no list of records"),
-        ("a.json", b'[{"t": 1, "x": [1]}]', "'x' of {path} holds lists or objects"),
+        (
+            "a.json",
+            b'[{"t": 1, "x": [1], "m": {"a": [], "b": 1}}]',
+            "of {path} hold lists: bring one value in each, or leave them out with --ignore x,m.a.",
+        ),
+        ("a.json", b'[{"a": {"b": 1}, "a.b": 2}]', "A record of {path} has two members 'a.b'"),
+        (
+            "a.csv",
+            b"name,fault start,fault end,s\nx,2026-11-20 07:29,2026-11-20 08:29,1,026\n".replace(b",", b";", 99),
+            "and this one with --labels-from",
+        ),
         ("a.json", b"[" * 100_000, "is not JSON"),
         ("a.json", b'[{"t": "\xff"}]', "is not JSON"),
         ("a.json", b"[]", "holds no samples"),
@@ -601,6 +612,12 @@ def test_a_file_that_is_no_table_is_refused_with_what_makes_one(
     assert sentence.format(path=path) in said
     assert said.count("\n") <= 1
     assert not [*left.iterdir()]
+
+
+def test_members_of_objects_are_columns_and_ignored_ones_are_not_read(tmp_path):
+    (path := tmp_path / "a.json").write_text('[{"t": 1, "m": {"a": [1], "b": {"c": 2}}, "n": {"d": []}, "x": 3}]')
+    with opened.opened(path, ROOM, ["m.a", "n"]) as plain:
+        assert pl.read_parquet(plain).to_dicts() == [{"t": 1, "m.a": None, "m.b.c": 2, "n": None, "x": 3}]
 
 
 @pytest.mark.parametrize("content", ALSO_RIGHT, ids=range(len(ALSO_RIGHT)))

@@ -25,7 +25,7 @@ from training.data.ingest import times
 from training.data.ingest.cells import PARQUET
 from training.data.ingest.dialect import encoding_of
 from training.data.ingest.opened import opened
-from training.data.ingest.roles import NAMES, Role, is_row_number, plain, roles_of, unit_in, words_of
+from training.data.ingest.roles import NAMES, Role, bounds_of, is_row_number, plain, roles_of, unit_in, words_of
 from training.data.ingest.several import ENDINGS
 from training.data.ingest.tables import Stored, read_plain
 from training.data.scratch import WorkingMemory
@@ -55,7 +55,8 @@ class Said(NamedTuple):
     @property
     def is_log(self) -> bool:
         """True for incidents, False for a label of each row."""
-        return any(plain(name) in (*COLUMNS["start"], *COLUMNS["end"]) for name in self.rows.columns)
+        names = self.rows.columns
+        return bool(bounds_of(names)) or any(plain(name) in (*COLUMNS["start"], *COLUMNS["end"]) for name in names)
 
 
 def read_said(path: Path, hosts: Mapping[str, str | None], room: WorkingMemory) -> Said:
@@ -72,7 +73,12 @@ def read_said(path: Path, hosts: Mapping[str, str | None], room: WorkingMemory) 
             return Said(read_plain(table))
         lines = [line.strip() for line in table.read_text(encoding_of(table)).splitlines()]
         cells = [line for line in lines if line]
-        return Said(read_plain(table) if all(map(DIVIDED.search, cells)) else pl.DataFrame({"": cells}))
+        return Said(read_plain(table, _is_used) if all(map(DIVIDED.search, cells)) else pl.DataFrame({"": cells}))
+
+
+def _is_used(name: str) -> bool:
+    """Return True if a column of a file of labels may be read; the others stay as they are written."""
+    return any(plain(name) in words for words in (*COLUMNS.values(), *NAMES.values()))
 
 
 def _pairs(path: Path, found: Mapping[str, object], hosts: Mapping[str, str | None]) -> pl.DataFrame:

@@ -9,11 +9,12 @@ import gzip
 import io
 import json
 import re
+import shlex
 import shutil
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from errno import ENOSPC
@@ -25,6 +26,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from training.data.classes import quoted
 from training.data.errors import DataError
 from training.data.ingest.cells import PARQUET, changed, state_of
 from training.data.ingest.dialect import MARKS, encoding_of
@@ -48,14 +50,15 @@ JAVA = {
 
 
 @contextmanager
-def opened(path: Path, room: WorkingMemory) -> Iterator[Path]:
+def opened(path: Path, room: WorkingMemory, ignored: Collection[str] = ()) -> Iterator[Path]:
     """Yield the path of a table as text or Parquet: ``path`` itself, or a copy that is deleted afterwards.
+    Members of JSON records that are in ``ignored`` become empty columns.
 
     Raises DataError for a file that is no table, and with the name of ``path`` in place of the copy's for what the
     caller finds wrong with it; OSError if the file cannot be read.
     """
     with tempfile.TemporaryDirectory(dir=str(room.folder or folder_of_large_files())) as folder:
-        plain = _plain(path, Path(folder), room.unpacked_max)
+        plain = _plain(path, Path(folder), room.unpacked_max, ignored)
         try:
             yield plain
         except DataError as error:
@@ -64,7 +67,7 @@ def opened(path: Path, room: WorkingMemory) -> Iterator[Path]:
             raise DataError(str(error).replace(str(plain), str(path))) from None
 
 
-def _plain(given: Path, folder: Path, unpacked_max: float | None) -> Path:
+def _plain(given: Path, folder: Path, unpacked_max: float | None, ignored: Collection[str]) -> Path:
     path = given
     try:
         before = state_of(path)
@@ -77,7 +80,7 @@ def _plain(given: Path, folder: Path, unpacked_max: float | None) -> Path:
             path = _copied(unpacked(path), folder / f"table{_ending(name)}", path, unpacked_max)
         head = _head(path)
         check_foreign(head, str(given))
-        found = _converter(path, head)(path, folder)
+        found = _converter(path, head, ignored)(path, folder)
         if found != given and state_of(given) != before:
             raise changed(given)
     except (gzip.BadGzipFile, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
@@ -101,7 +104,7 @@ def _head(path: Path) -> bytes:
         return file.read(HEAD_BYTES)
 
 
-def _converter(path: Path, head: bytes) -> Callable[[Path, Path], Path]:
+def _converter(path: Path, head: bytes, ignored: Collection[str]) -> Callable[[Path, Path], Path]:
     """Return the function that writes the table in another form, or returns the path of text and Parquet as it is."""
     if head.startswith(b"PAR1"):
         return lambda path, folder: path if path.suffix.lower() == PARQUET else _parquet(path, folder)
@@ -109,7 +112,7 @@ def _converter(path: Path, head: bytes) -> Callable[[Path, Path], Path]:
         return _from_npy
     first = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if path.suffix.lower() in (".json", ".jsonl", ".ndjson") or first.startswith((b'{"', b"{\n", b"[{", b"[\n")):
-        return _from_json
+        return partial(_from_json, ignored=ignored)
     is_arff = any(line.lower().startswith(b"@relation") for line in head.splitlines())
     return _from_arff if is_arff else _from_text
 
@@ -243,8 +246,9 @@ def _written(table: pl.DataFrame, folder: Path, path: Path) -> Path:
     return copy
 
 
-def _from_json(path: Path, folder: Path) -> Path:
-    """Write a table of JSON records: a list of objects, or an object a line."""
+def _from_json(path: Path, folder: Path, ignored: Collection[str]) -> Path:
+    """Write a table of JSON records: a list of objects, or an object a line. A member of an object inside a record
+    becomes a column, as ``memory.free``; one in ``ignored`` has no values."""
     size = path.stat().st_size
     if size > JSON_BYTES:
         raise DataError(f"{path} has {size >> 20:,} MiB, more than JSON may have: write it as CSV or Parquet.")
@@ -261,10 +265,14 @@ def _from_json(path: Path, folder: Path) -> Path:
     rows = [rows] if isinstance(rows, dict) and all(map(_is_value, rows.values())) else rows
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise DataError(f"{path} is no list of records (pandas: orient='records'): bring one, or CSV.")
-    names = list(dict.fromkeys(str(name) for row in rows for name in row))
-    odd = next((name for row in rows for name, value in row.items() if not _is_value(value)), None)
-    if odd is not None:
-        raise DataError(f"The member {odd!r} of {path} holds lists or objects: bring one value in each.")
+    rows = [_members(_flat(row, ignored), path) for row in rows]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    odd = [name for name in names if not all(_is_value(row.get(name)) for row in rows)]
+    if odd:
+        raise DataError(
+            f"Members of records of {path} hold lists: bring one value in each, or leave them out with --ignore "
+            f"{shlex.quote(','.join(map(quoted, odd)))}."
+        )
     try:
         table = pl.DataFrame({name: [row.get(name) for row in rows] for name in names}, strict=True)
     except (pl.exceptions.PolarsError, TypeError, OverflowError):
@@ -290,15 +298,26 @@ def _contents(text: str, path: Path) -> Any:
 def _parsed(text: str, path: Path) -> Any:
     """Return the content of a text of JSON. Raises ValueError, DataError for an object with two members of one name."""
 
-    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
-            raise DataError(f"A record of {path} has two members {twice!r}: give each a name of its own.")
-        return found
+    return json.loads(text, object_pairs_hook=lambda pairs: _members(pairs, path))
 
-    return json.loads(text, object_pairs_hook=members)
+
+def _members(pairs: Iterable[tuple[str, Any]], path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise DataError(f"A record of {path} has two members {name!r}: give each a name of its own.")
+        found[name] = value
+    return found
+
+
+def _flat(row: Mapping[str, Any], ignored: Collection[str], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the members of a record, and those of objects in it with their own names behind a point."""
+    for name, value in row.items():
+        whole = before + name
+        if isinstance(value, dict) and whole not in ignored:
+            yield from _flat(value, ignored, f"{whole}.")
+        else:
+            yield whole, None if whole in ignored else value
 
 
 def _is_value(value: object) -> bool:

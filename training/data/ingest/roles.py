@@ -80,6 +80,8 @@ ENDS = (
     ("srcip", "sourceip", "srcaddr", "sourceaddress", "ipsrc", "idorigh", "saddr", "source"),
     ("dstip", "destinationip", "destip", "dstaddr", "destinationaddress", "ipdst", "idresph", "daddr", "destination"),
 )
+# What tells the columns of an incident's two ends apart.
+BOUNDS = (("start", "end"), ("begin", "end"), ("start", "stop"), ("开始", "结束"))
 LABEL_FIRST = ("label", "y", "phase")  # the first of them is the label, the others are second labels
 SECOND = (  # beside a label, each of them says more of the same
     *("changepoint", "attackcat", "attackcategory", "attacktype", "attackname", "anomalytype", "anomalyclass"),
@@ -158,6 +160,12 @@ def are_flows(names: Sequence[str]) -> bool:
     """Return True if each row of a table with these columns is a flow between two addresses, and no sample."""
     words = {plain(name) for name in names}
     return "flowid" in words or all(not words.isdisjoint(end) for end in ENDS)
+
+
+def bounds_of(names: Sequence[str]) -> tuple[str, str] | None:
+    """Return the names of two columns that may have the begin and the end of each row; None without such."""
+    pairs = ((name, name.replace(begin, end)) for name in names for begin, end in BOUNDS if begin in name)
+    return next((pair for pair in pairs if pair[1] in names), None)
 
 
 def plural_of(name: str) -> Role | None:

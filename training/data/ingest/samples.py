@@ -128,7 +128,7 @@ def read_long(
     files = files_of(paths)
     if log is not None:
         log = log._replace(hosts=hosts_by_name(files, host_from))
-    with one_table(files, host_from, room) as plain:
+    with one_table(files, host_from, room, wanted.ignore) as plain:
         table = read_table(plain, roles, wanted.ignore, columns, room, decimal=decimal, level=wanted.level)
         with closing(table.store):
             windows = cut_table(table, cut, said=said, wanted=wanted, log=log, scoring=scoring)
@@ -282,7 +282,10 @@ def _labelled(table: Stored, cut: WindowCut, log: Log) -> tuple[Stored, Labelled
         labels = Labelled(label=labels_of_rows(log.path, content, table.height))
         return with_labels(table, labels, log.path.name), labels, cut
     if Role.TIME not in table.roles.columns:
-        raise DataError(f"--labels-from needs times: {table.path} has no column of times (--time NAME names one).")
+        raise DataError(
+            f"{log.path} has times, and {table.path} no column of times: name it with --time NAME, record with "
+            "times (as vmstat -t does), or give a label for each row in place of incidents."
+        )
     (t, role), form = _with_format(lambda form: clock_of(table, cut._replace(time_format=form)), cut.time_format)
     assert t is not None
     incidents, of_log = _with_format(

@@ -7,7 +7,7 @@ written, so that the joined table is judged as a whole.
 import csv
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -54,31 +54,40 @@ def files_of(paths: Sequence[Path]) -> list[Path]:
 
 
 @contextmanager
-def one_table(files: Sequence[Path], host_from: HostFrom | None, room: WorkingMemory) -> Iterator[Path]:
+def one_table(
+    files: Sequence[Path], host_from: HostFrom | None, room: WorkingMemory, ignored: Collection[str] = ()
+) -> Iterator[Path]:
     """Yield the path of the only file's table, or of all files' joined table, which is deleted afterwards.
 
-    In the text of a DataError, "the files" stands for the joined table's path. Raises DataError.
+    ``ignored`` has columns that are not used. In the text of a DataError, "the files" stands for the joined table's
+    path. Raises DataError.
     """
     if len(files) == 1 and host_from is None:
-        with opened(files[0], room) as plain:
+        with opened(files[0], room, ignored) as plain:
             yield plain
         return
     with tempfile.TemporaryDirectory(dir=str(room.folder or folder_of_large_files())) as folder:
-        table = joined(files, Path(folder), host_from, room)
+        table = joined(files, Path(folder), host_from, room, ignored)
         try:
             yield table
         except DataError as error:
             raise DataError(str(error).replace(str(table), "the files")) from None
 
 
-def joined(files: Sequence[Path], folder: Path, host_from: HostFrom | None, room: WorkingMemory) -> Path:
+def joined(
+    files: Sequence[Path],
+    folder: Path,
+    host_from: HostFrom | None,
+    room: WorkingMemory,
+    ignored: Collection[str] = (),
+) -> Path:
     """Write all rows of the tables into one in ``folder``, in the order of ``files``, and return its path.
 
     With ``host_from``, a column ``host`` has the name of each row's file, without its ending, or of its folder. Raises
     DataError for tables that have no column in common, and for text beside Parquet.
     """
     with ExitStack() as stack:
-        plain = [stack.enter_context(opened(file, room)) for file in files]
+        plain = [stack.enter_context(opened(file, room, ignored)) for file in files]
         is_parquet = [path.suffix.lower() == PARQUET for path in plain]
         if any(is_parquet) and not all(is_parquet):
             raise DataError(f"{files[is_parquet.index(False)]} is text and others are Parquet: bring them apart.")

@@ -1,7 +1,9 @@
 """Read a user's table of samples: find the meaning of its columns, and return their cells as numbers or text."""
 
+import re
+import shlex
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -14,7 +16,7 @@ from training.data.errors import DataError
 from training.data.ingest.cells import PARQUET, CellStore, closed_on_error, literal, open_cells, parquet_cells
 from training.data.ingest.dialect import too_wide
 from training.data.ingest.numerals import BLANK, NUMBER, Kind, Verdict, fits, kinds_of
-from training.data.ingest.roles import Role, Roles, is_row_number, roles_of, twin_of
+from training.data.ingest.roles import Role, Roles, bounds_of, is_row_number, roles_of, twin_of
 from training.data.scratch import ROOM, WorkingMemory, release
 from training.data.values import Bools, Floats
 
@@ -160,6 +162,8 @@ def read_table(
         if Role.TIME not in said and any(name.startswith(RELOG) for name in names):
             raise DataError(f"{path} is a log of Windows' performance monitor: read it with --perfmon {path}.")
         ids = roles_of(names, said, str(path)).columns
+        if not {Role.TIME, Role.WINDOW} & ids.keys():
+            _check_no_log(store, names, path)
         channels = len(names) - len(roles_of(names, said, str(path)).names)
         if channels > CHANNELS_MAX:  # before each is looked at
             raise too_wide(channels, CHANNELS_MAX, str(path))
@@ -169,6 +173,18 @@ def read_table(
         layout = ", ".join(part for part in (layout, how) if part)
         table = _table(path, store, kinds, roles_of(names, said, str(path)), layout, room)
         return table._replace(left_out=tuple(f"column {name}: {why}" for name, why in nothing.items() if why != BARE))
+
+
+def _check_no_log(store: CellStore, names: Sequence[str], path: Path) -> None:
+    """Raise DataError if each row seems to be an incident: two columns are called after its ends, and hold dates."""
+    bounds = bounds_of(names)
+    first = store.ask(", ".join(f"{store.column(name)}::VARCHAR" for name in bounds), "LIMIT 1") if bounds else []
+    if bounds and first and all(re.search(r"\d[-/.:]\d+[-/.:]\d", cell or "") for cell in first[0]):
+        raise DataError(
+            f"Each row of {path} has a begin and an end ({bounds[0]!r}, {bounds[1]!r}), as an incident has: give a "
+            "table of samples, and this one with --labels-from, its columns named start, end, label and, if there are "
+            f"several hosts, host; or say --time {shlex.quote(bounds[0])} if each row is a sample."
+        )
 
 
 def _says_nothing(store: CellStore, name: str, names: Sequence[str]) -> str:
@@ -238,15 +254,17 @@ def _together(cells: Sequence[str]) -> str:
     return f"{year} || '-' || {month} || '-' || {day} || ' ' || {hour} || ':' || {minute} || ':' || {second}"
 
 
-def read_plain(path: Path) -> pl.DataFrame:
-    """Return a small table as a data frame. Columns of booleans, and of numbers that are not all whole, are converted;
-    other cells stay as they are written. Raises DataError."""
+def read_plain(path: Path, is_used: Callable[[str], bool] = lambda _: True) -> pl.DataFrame:
+    """Return a small table as a data frame. Columns of booleans, and of numbers that are not all whole, are converted
+    if ``is_used`` says so of their names; other cells stay as they are written. Raises DataError."""
     store = open_cells(path)
     try:
         cast = {Kind.NUMBER: "TRY_CAST({} AS DOUBLE)", Kind.BOOLEAN: "CAST({} AS BOOLEAN)"}
         columns = {}
-        for name, found in kinds_of(store, store.names)[0].items():
-            cells = cast.get(found.kind, "{}").format(found.sql)
+        kinds = kinds_of(store, [name for name in store.names if is_used(name)])[0]
+        for name in store.names:
+            found = kinds.get(name)
+            cells = cast.get(found.kind, "{}").format(found.sql) if found else store.column(name)
             columns[name] = next(store.series(cells, max(1, store.rows)), pl.Series(dtype=pl.String))
         return pl.DataFrame(columns)
     finally:

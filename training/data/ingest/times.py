@@ -43,7 +43,7 @@ OFFSETS = (  # what stands behind a time of UTC+2, as it is usually written
 NAMED_ZONE = r"\d\s*([A-Za-z]{2,5}|[A-Z][a-z]+/[A-Za-z_]+)\s*$"
 ZONE = r":\d{2}(\.\d+)?\s*(Z|[+-]\d{2}(:?\d{2})?)$"
 EPOCH_S = (1e9, 4.1e9)  # 2001 to 2099
-YEARS = (1970, 2099)
+YEARS = (1700, 2099)
 STEP_MAX_S = 60.0  # between samples: more may be milliseconds
 STEP_MIN_S = 0.0005  # less may be hours or days
 UNLIKE = 10.0  # times by which two ways to the same length may differ
@@ -315,9 +315,9 @@ def _of_our_time(dates: pl.Series, what: str) -> pl.Series:
     """Return the dates. Raises DataError for a year outside ``YEARS``, as when two digits were read as a whole year."""
     odd = dates.filter(~dates.dt.year().is_between(*YEARS))
     if odd.len():
-        year = odd.dt.year()[0]
+        year, (least, most) = odd.dt.year()[0], YEARS
         if year >= 1000:
-            raise DataError(f"{what} holds dates of the year {year}: bring years of 1970 to 2099, or numbers.")
+            raise DataError(f"{what} holds dates of the year {year}: bring years of {least} to {most}, or numbers.")
         raise DataError(
             f"{what} holds dates of the year {year}: say their format (a year of two digits is %y), as in "
             "--time-format '%d.%m.%y %H:%M:%S'."
