@@ -603,8 +603,8 @@ def _outside(label: Codes, recordings: Sequence[tuple[int, int]], seen: Ints, cl
 
 
 class _Apart(NamedTuple):
-    """What is kept between two episodes: a window's length, without labels other than ``benign`` where possible. A last
-    window may end up to ``short_s`` before it."""
+    """The space between two episodes: a window's length, without labels other than ``benign`` where possible. The last
+    window before it may end up to ``short_s`` earlier."""
 
     window_s: float
     step_s: float
