@@ -256,7 +256,7 @@ def _together(cells: Sequence[str]) -> str:
 
 def read_plain(path: Path, is_used: Callable[[str], bool] = lambda _: True) -> pl.DataFrame:
     """Return a small table as a data frame. Columns of booleans, and of numbers that are not all whole, are converted
-    if ``is_used`` says so of their names; other cells stay as they are written. Raises DataError."""
+    if ``is_used`` is true of their names; other cells stay as they are written. Raises DataError."""
     store = open_cells(path)
     try:
         cast = {Kind.NUMBER: "TRY_CAST({} AS DOUBLE)", Kind.BOOLEAN: "CAST({} AS BOOLEAN)"}
