@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from service_running import Receiver
 from wire_builders import a_grant, no_transfer, whole
 
+from training.checkout import own_commit
 from training.fleet.cli.render import render_job
 from training.fleet.cli.status import render_status, status_data
 from training.fleet.process.environment import planned
@@ -166,7 +167,7 @@ def test_a_trainer_of_ones_own_is_told_by_what_it_was_started_on(tmp_path):
     (tmp_path / "tensors" / "manifest.json").write_text(json.dumps({"data_digest": ONE}))
     spec = {"model": "own", "trainer": OWN}
     found = at_start(spec, inputs(tmp_path), tmp_path)
-    assert found == {"data": ONE, "code": code_digest(["own.py"], tmp_path)}
+    assert found == {"data": ONE, "code": code_digest(["own.py"], tmp_path), "commit": own_commit()}
     note(tmp_path / "note", found)
     assert noted(tmp_path / "note") == found
     (tmp_path / "tensors" / "manifest.json").write_text("[1")
@@ -198,10 +199,10 @@ def test_a_worker_notes_what_it_starts_on_and_its_trainers_word_goes_before(tmp_
     with pytest.raises(SpawnFailedError):
         attempt._run()
     folders = attempt._folders
-    assert attempt._trained(folders) == {"data": ONE}
+    assert attempt._trained(folders) == {"data": ONE, "commit": own_commit()}
     checkpoint = folders.out / f"{job.model}_{job.mode}.ckpt.json"
     checkpoint.write_text(json.dumps({"run_key": {"data": OTHER, "code": ONE}}))
-    assert attempt._trained(folders) == {"data": OTHER, "code": ONE}
+    assert attempt._trained(folders) == {"data": OTHER, "code": ONE, "commit": own_commit()}
 
 
 # ── a GPU that the plan hides ───────────────────────────────────────────────────────────────
