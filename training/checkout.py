@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SHIPPED = ROOT / "training" / "shipped"  # in a wheel: plans, units and the like, which lie in the root of a checkout
 BUILT_FROM, SAMPLE_DIGEST = SHIPPED / "commit", SHIPPED / "sample.sha256"
 INSTALLED = BUILT_FROM.is_file()
-# Where relative paths begin: for `cis490 VERB` and in a wheel where it runs, under the other names in the checkout.
+# The folder in which relative paths begin: for `cis490 VERB` and in a wheel the present one, else the checkout.
 HOME = Path() if INSTALLED or sys.argv[0].startswith("cis490 ") else ROOT
 PROJECT, SAMPLE = "cis490-training-fleet", "examples/telemetry-sample"
 # Files of the root that a wheel has below SHIPPED, beside its commit and the digest of the sample.

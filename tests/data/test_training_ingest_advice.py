@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - a case a line
-"""Whoever follows what ingest says comes to a data set with the values of the file, or to another sentence."""
+"""Follow the advice of ingest's sentences: it leads to a data set with the file's values, or to another sentence."""
 
 import re
 import shlex

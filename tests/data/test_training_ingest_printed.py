@@ -1,4 +1,4 @@
-"""What programs print, in their documented form: each value of the table is the one that stands there."""
+"""The output of programs in its documented form: each value of the table is the one that stands there."""
 
 import csv
 import io
@@ -220,7 +220,7 @@ def test_what_a_program_prints_is_a_table(program):
     assert [list(row) for row in found] == list(csv.reader(io.StringIO("\n".join([names, *rows]))))
 
 
-# What programs printed here: the number of rows, and some columns as they stand there (processes added up by hand).
+# Output that programs printed here: the number of rows, and some columns as printed (processes added up by hand).
 PRINTED = {
     "vmstat-t.log": (5, {"timestamp": "2026-11-28 15:15:21 2026-11-28 15:15:25", "bi": "7628 256", "idle": "0 0"}),
     "vmstat.log": (5, {"r": "17 21", "cs": "3620 10751", "st": "0 0"}),

@@ -52,7 +52,7 @@ class UndoUndoes(Checker):
 
 
 class RemovedIsPassedOver(Checker):
-    """A job that left the plan is granted to nobody before a plan names it again, or somebody requeues it."""
+    """A job that left the plan is granted only after a plan names it again, or an operator requeues it."""
 
     def prepare(self) -> None:
         self._requeued: set[str] = set()  # not in the plan, and granted all the same

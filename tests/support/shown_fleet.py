@@ -44,7 +44,7 @@ def the_plan():
 
 
 def told_of(epoch):
-    """What a trainer says of an epoch of 60: of 40 it searches, 20 are the refit."""
+    """Return a trainer's report of an epoch of 60: of 40 it searches, 20 are the refit."""
     stage, own, of = ("1 of 3: search", epoch, 40) if epoch <= 40 else ("2 of 3: refit", epoch - 40, 20)
     told = {"metric": 1 - 0.4 / epoch, "metric_name": "validation AUROC"} if epoch <= 40 else {}
     told |= {"stage": stage, "stage_epoch": own, "stage_epochs": of, "loss": 0.9 / own}

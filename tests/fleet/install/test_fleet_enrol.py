@@ -160,7 +160,7 @@ def test_the_line_without_git_brings_a_worker_and_its_removal_leaves_nothing(rec
     assert "a loop, as your systemd does not run here" in said
     operator = receiver.showing(None, SESAME)
     until(lambda: operator.workers()["workers"], "the worker asks")
-    assert "done    start the loop" in run(f"{python}{install} --user")  # with the settings of before
+    assert "done    start the loop" in run(f"{python}{install} --user")  # with the earlier settings
     run(f"{python}{install} --user --uninstall")
     assert {path: path.is_file() and path.read_bytes() for path in home.rglob("*")} == before
 

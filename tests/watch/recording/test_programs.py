@@ -31,7 +31,7 @@ class Process:
 
 @dataclass
 class Kernel:
-    """Processes that use time, read, start others and end; whoever waits for one inherits what it used."""
+    """Processes that use time, read, start others and end; the process that waits for one inherits what it used."""
 
     now: float = 100.0
     here: dict[int, Process] = field(default_factory=lambda: {1: Process(0.0, 0, "init")})

@@ -13,7 +13,7 @@ PACKETS = (
     "awk '{n[int($1)]++; b[int($1)]+=$2} " + WEIGHED + " > packets.csv"
 )
 UNPACK = "packed: unpack it first"
-# What a file is by its first bytes, as a regular expression.
+# Sentences on files that are no tables, by regular expressions for their first bytes.
 BINARY = {
     rb"\x89HDF": "an HDF5 file: write its columns with pandas' to_csv",
     rb"MATLAB ": "a MATLAB file: write its arrays into a .npz file, with scipy.io.loadmat and numpy.savez",
@@ -33,7 +33,7 @@ BINARY = {
     rb"\x80[\x02-\x05][\x95cX}\]]": "a pickle, which may run programs as it is read: write it with pandas' to_parquet",
     rb"\x1f\x8b|\x28\xb5\x2f\xfd|\xfd7zXZ|BZh\d|7z\xbc\xaf|Rar!|PK\x03\x04|.{257}ustar": UNPACK,
 }
-# What a text is by its first lines.
+# The same for texts, by their first lines.
 TEXT = {
     r"AAA,progname": (
         'a log of nmon: make a table of it, with awk -F, -v OFS=, \'/^ZZZZ/ {t=$4" "$3} /^CPU_ALL/ '

@@ -80,7 +80,7 @@ ENDS = (
     ("srcip", "sourceip", "srcaddr", "sourceaddress", "ipsrc", "idorigh", "saddr", "source"),
     ("dstip", "destinationip", "destip", "dstaddr", "destinationaddress", "ipdst", "idresph", "daddr", "destination"),
 )
-# What tells the columns of an incident's two ends apart.
+# Pairs of words in the names of two columns that hold the two ends of an incident.
 BOUNDS = (("start", "end"), ("begin", "end"), ("start", "stop"), ("开始", "结束"))
 LABEL_FIRST = ("label", "y", "phase")  # the first of them is the label, the others are second labels
 SECOND = (  # beside a label, each of them says more of the same

@@ -27,7 +27,7 @@ from training.data.values import AnyArray
 from training.files import folder_of_large_files
 from training.printable import first_line
 
-# What a host's name, with its own points, stands before.
+# The endings of a file's name, which are no part of the host's name; that may have points of its own.
 ENDINGS = re.compile(r"(\.(csv|tsv|txt|log|dat|data|parquet|jsonl?|ndjson|arff|npy))?(\.(gz|zst|zip))?$", re.IGNORECASE)
 
 

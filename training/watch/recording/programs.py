@@ -14,7 +14,6 @@ import os
 import secrets
 from array import array
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -223,15 +222,15 @@ def programs_of_host(
     if the file cannot be read or written, ValueError if it is not as this function writes it.
     """
     file = folder / "host.json"
-    with suppress(FileNotFoundError):
+    try:
         kept = msgspec.json.decode(file.read_bytes(), type=_Host)
-        if reference:
-            kept = msgspec.structs.replace(kept, reference_at=clock.now())
-            write_whole(file, msgspec.json.encode(kept), mode=0o600)
-        return Programs(_reader(kept, clock, show_users, pids))
-    kept = _Host(secret=secrets.token_hex(16), reference_at=clock.now() if reference else None)
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    write_whole(file, msgspec.json.encode(kept), mode=0o600)
+    except FileNotFoundError:
+        kept = None
+    if kept is None or reference:
+        secret = secrets.token_hex(16) if kept is None else kept.secret
+        kept = _Host(secret, reference_at=clock.now() if reference else None)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_whole(file, msgspec.json.encode(kept), mode=0o600)
     return Programs(_reader(kept, clock, show_users, pids))
 
 
